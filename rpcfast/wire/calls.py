@@ -1,0 +1,75 @@
+"""The table of calls in flight: ids and deadlines; floor 1: a value object. Time comes in as an argument.
+
+A call that is answered within its own read never comes here.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Generic, TypeVar
+
+__all__ = ["CallTable"]
+
+T = TypeVar("T")
+
+
+class CallTable(Generic[T]):
+    """Calls by id, each with what waits for it and the moment (seconds, the caller's clock) at which it expires."""
+
+    __slots__ = ("_entries", "last_id", "next_expiry")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[float, T]] = {}
+        self.next_expiry = inf
+        """No call expires before this moment; it may be earlier than the first one that does."""
+        self.last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, call_id: int) -> bool:
+        return call_id in self._entries
+
+    def __repr__(self) -> str:
+        return f"<CallTable {len(self)} in flight, last id {self.last_id}>"
+
+    def new_id(self) -> int:
+        """The next id; ids grow and are never used again."""
+        self.last_id += 1
+        return self.last_id
+
+    def add(self, call_id: int, waiting: T, deadline: float = inf) -> bool:
+        """Enter a call. True when it expires before every other: its owner has a timer to set."""
+        self._entries[call_id] = (deadline, waiting)
+        if deadline < self.next_expiry:
+            self.next_expiry = deadline
+            return True
+        return False
+
+    def get(self, call_id: int) -> T | None:
+        """What waits for the call, which stays in the table."""
+        entry = self._entries.get(call_id)
+        return None if entry is None else entry[1]
+
+    def pop(self, call_id: int) -> T | None:
+        """Take a call out; None when it is unknown, finished or expired."""
+        entry = self._entries.pop(call_id, None)
+        return None if entry is None else entry[1]
+
+    def expired(self, now: float) -> list[tuple[int, T]]:
+        """The calls whose deadline is `now` or past; they stay until popped, without a deadline. Sets `next_expiry` anew.
+
+        A scan, not a heap: most calls end long before their deadline, so the timer fires at most once per timeout and
+        a call pays one comparison, not a push and a lazy removal.
+        """
+        entries = self._entries
+        dead = [(call_id, waiting) for call_id, (deadline, waiting) in entries.items() if deadline <= now]
+        for call_id, waiting in dead:
+            entries[call_id] = (inf, waiting)
+        self.next_expiry = min((deadline for deadline, _ in entries.values()), default=inf)
+        return dead
+
+    def drain(self) -> list[tuple[int, T]]:
+        """Take every call out."""
+        entries, self._entries, self.next_expiry = self._entries, {}, inf
+        return [(call_id, waiting) for call_id, (_, waiting) in entries.items()]

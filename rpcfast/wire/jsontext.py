@@ -1,0 +1,195 @@
+"""Where one JSON text ends and the next begins, and whether a member stands twice; floor 1: bytes only.
+
+The slow half of `jsonrpc`: used for a message that came in pieces or that the typed decoder refused. Each byte is
+looked at once, whatever the cuts, so that no sender makes the work quadratic.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["MAX_NESTING", "Splitter", "first_repeated", "may_repeat", "repeats"]
+
+MAX_NESTING: Final = 128
+
+# Possessive quantifiers: a string that does not end is given up at once, without going back.
+_BLACK: Final = re.compile(rb"\S")
+_INSIDE: Final = re.compile(rb'"(?:[^"\\\n]|\\.)*+"|[{}\[\]"]', re.DOTALL)
+_STRING: Final = re.compile(rb'(?:[^"\\\n]|\\.)*+', re.DOTALL)
+_CLOSER_OF: Final = {b"{": b"}", b"[": b"]"}
+_CLOSERS: Final = frozenset(_CLOSER_OF.values())
+
+
+class Splitter:
+    """Cuts a stream of JSON texts at the end of each object or array."""
+
+    def __init__(self) -> None:
+        self.error = ""
+        """Why the text that waits can never end, or ''."""
+        self._buffer = bytearray()
+        self._start = 0  # the first bracket of the text that waits
+        self._after = 0  # the end of the last token
+        self._at = 0  # the first byte not yet looked at
+        self._stack: list[bytes] = []
+        self._opened = False  # the last token was an opening bracket
+        self._in_string = False
+        self.skipping = False
+        """Whether the rest of a line in error is still to come."""
+
+    def __len__(self) -> int:
+        return len(self._buffer) or self.skipping
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take bytes; give each text that is now whole. Stops at `error`, until `skip_line`."""
+        self._buffer += data
+        while not self.error and not (self.skipping and not self._skip()):
+            end = self._find_end()
+            if end is None:
+                break
+            text = bytes(memoryview(self._buffer)[self._start : end])
+            self._drop(end)
+            yield text
+        if not self._stack and not self.error:
+            self._drop(len(self._buffer))  # white space between texts
+
+    def skip_line(self) -> bool:
+        """Drop the text in error and the rest of its line, which may be still to come.
+
+        False when the text began on an earlier line: where the next one begins cannot be known, and a guess could run
+        a part of this one.
+        """
+        one_line = self._buffer.find(b"\n", self._start, self._at) < 0
+        self._drop(self._at)
+        self._stack, self._in_string, self.error = [], False, ""
+        self.skipping = True
+        return one_line
+
+    def _skip(self) -> bool:
+        end = self._buffer.find(b"\n") + 1
+        self.skipping = not end
+        self._drop(end or len(self._buffer))
+        return bool(end)
+
+    def _drop(self, end: int) -> None:
+        del self._buffer[:end]
+        self._at = self._start = self._after = 0
+
+    def _find_end(self) -> int | None:
+        while self._at < len(self._buffer):
+            if self._in_string:
+                if not self._leave_string():
+                    return None
+            else:
+                end = self._scan()
+                if end is not None or self.error:
+                    return end
+        return None
+
+    def _leave_string(self) -> bool:
+        match = _STRING.match(self._buffer, self._at)
+        end = self._at = match.end() if match else self._at
+        last = self._buffer[end : end + 1]
+        if last == b'"':
+            self._in_string = False
+            self._at = self._after = end + 1
+            return True
+        if last == b"\n":
+            self._fail(end, "a newline inside a string")
+        return False  # nothing, or a backslash whose character has not come
+
+    def _scan(self) -> int | None:
+        """Look at tokens until a text ends, a string is cut off, or nothing is left."""
+        if not self._stack:
+            return self._begin()
+        for match in _INSIDE.finditer(self._buffer, self._at):
+            token, at = match[0], match.start()
+            if token in _CLOSERS:
+                if token != self._stack.pop():
+                    return self._fail(at, "its brackets are not paired")
+                if not self._stack:
+                    return match.end()
+                self._opened = False
+            elif not self._may_begin(at):
+                return self._fail(at, "two values without a comma between them")
+            elif token in _CLOSER_OF:
+                self._stack.append(_CLOSER_OF[token])
+                self._opened = True
+                if len(self._stack) > MAX_NESTING:
+                    return self._fail(at, f"it nests deeper than {MAX_NESTING} levels")
+            else:
+                self._opened = False
+                if token == b'"':
+                    self._in_string, self._at = True, match.end()
+                    return None
+            self._after = match.end()
+        self._at = len(self._buffer)
+        return None
+
+    def _begin(self) -> None:
+        match = _BLACK.search(self._buffer, self._at)
+        if not match:
+            self._at = len(self._buffer)
+        elif match[0] in _CLOSER_OF:
+            self._stack.append(_CLOSER_OF[match[0]])
+            self._opened = True
+            self._start = match.start()
+            self._at = self._after = match.end()
+        else:
+            self._start = match.start()
+            self._fail(match.start(), "it must be an object or an array")
+
+    def _may_begin(self, at: int) -> bool:
+        """Whether a value or key may begin here: after a comma or colon, or right after an opening bracket."""
+        between = self._buffer[self._after : at].rstrip()
+        return between[-1:] in (b",", b":") if between else self._opened
+
+    def _fail(self, at: int, reason: str) -> None:
+        self._at = at
+        self.error = f"the message is not JSON: {reason}"
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    """The values of a message's members, left as they are."""
+
+    jsonrpc: msgspec.Raw = msgspec.Raw()
+    method: msgspec.Raw = msgspec.Raw()
+    params: msgspec.Raw = msgspec.Raw()
+    id: msgspec.Raw = msgspec.Raw()
+
+
+_MEMBERS: Final = ("jsonrpc", "method", "params", "id")
+_KEYS: Final = tuple(f'"{name}"'.encode() for name in _MEMBERS)
+_decode_envelopes: Final = msgspec.json.Decoder(_Envelope | list[_Envelope]).decode_lines
+
+
+def may_repeat(text: bytes, messages: int) -> bool:
+    """A quick suspicion that an envelope has a member twice: more keys than messages, or an escape that could hide one."""
+    if b"\\u" in text:
+        return True
+    count = text.count
+    return any(count(key) > messages for key in _KEYS)
+
+
+def repeats(text: bytes) -> bool:
+    """Whether the suspicion stays when what stands inside the members' values is not counted."""
+    envelopes = [e for item in _decode_envelopes(text) for e in (item if isinstance(item, list) else (item,))]
+    inside = b"\n".join([bytes(raw) for e in envelopes for raw in msgspec.structs.astuple(e)])
+    if text.count(b"\\u") > inside.count(b"\\u"):
+        return True
+    return any(text.count(key) - inside.count(key) > len(envelopes) for key in _KEYS)
+
+
+def first_repeated(text: bytes) -> str:
+    """The quoted name of the first member that stands twice in an envelope of `text`, or ''. `text` is known to be JSON."""
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        return {"twice": next((name for name in _MEMBERS if names.count(name) > 1), "")}
+
+    value = json.loads(text, object_pairs_hook=members)
+    found = [item["twice"] for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+    return next((repr(name) for name in found if name), "")

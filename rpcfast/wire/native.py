@@ -1,0 +1,313 @@
+"""Native frames, version 1: bytes to events and back, both roles; floor 1: no I/O, no codec, no clock.
+
+Byte by byte in docs/protocol.md, with golden bytes in tests/golden/. The header's last four fields are read as one
+32-bit word: a call without flags is `CALL_WORD + name size`, a result is exactly `RESULT_WORD`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+
+from rpcfast.errors import DECODE_ERRORS, ErrorBody, InvalidRequest, ParseError, ResourceExhausted, RPCError
+from rpcfast.wire.events import Event, Kind
+
+__all__ = ["MAGIC", "OPENING", "Hello", "NativeCore", "answer_with", "pack_call", "pack_frame"]
+
+MAGIC: Final = b"\xf5rpc"
+"""F5 begins no UTF-8 text, no msgpack-rpc request, no TLS record: nothing else on the port starts with it."""
+VERSION: Final = 1
+OPENING: Final = MAGIC + bytes([VERSION])
+
+HEADER: Final = Struct(">IQI")
+HEADER_SIZE: Final = 16
+CALL_WORD: Final = Kind.CALL << 24
+RESULT_WORD: Final = Kind.RESULT << 24
+ERROR_WORD: Final = Kind.ERROR << 24
+
+IGNORE: Final = 0x80
+TIMEOUT: Final = 0x01
+METADATA: Final = 0x02
+_FLAGS: Final = IGNORE | TIMEOUT | METADATA
+
+MAX_NAME: Final = 255
+MAX_METADATA: Final = 16 * 1024
+MAX_METADATA_FIELDS: Final = 100
+MAX_HELLO: Final = 4096
+MAX_MICROSECONDS: Final = 2**64 - 1
+
+_SPOKEN: Final = frozenset(
+    {
+        Kind.CALL,
+        Kind.NOTIFICATION,
+        Kind.RESULT,
+        Kind.ERROR,
+        Kind.CANCEL,
+        Kind.PING,
+        Kind.PONG,
+        Kind.GOING_AWAY,
+        Kind.HELLO,
+    }
+)
+
+
+class Hello(msgspec.Struct, omit_defaults=True):
+    """A side's settings, its first frame. A member that is not known is skipped."""
+
+    codec: str = "msgpack"
+    """Name of the codec of every body on this connection; the client chooses, the server repeats it."""
+    max_size: int = 16 * 1024 * 1024
+    """The largest frame, without its header, that this side takes: bytes."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_hello: Final = msgspec.msgpack.Decoder(Hello).decode
+_decode_error: Final = msgspec.msgpack.Decoder(ErrorBody).decode
+_decode_metadata: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
+
+
+def pack_frame(kind: int, call_id: int = 0, body: bytes = b"") -> bytes:
+    """A frame without flags and name."""
+    return HEADER.pack(len(body), call_id, kind << 24) + body
+
+
+def pack_call(
+    call_id: int,
+    name: bytes,
+    body: bytes,
+    *,
+    kind: int = Kind.CALL,
+    timeout: float | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """A call or notification; `timeout` is the time that remains, in seconds.
+
+    Raises `ValueError` for a name or metadata beyond their caps.
+    """
+    if not 0 < len(name) <= MAX_NAME:
+        raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {len(name)}")
+    flags, extra = 0, b""
+    if timeout is not None:
+        flags |= TIMEOUT
+        extra = min(max(int(timeout * 1e6), 0), MAX_MICROSECONDS).to_bytes(8, "big")
+    if metadata:
+        flags |= METADATA
+        packed = _encode(metadata)
+        if len(packed) > MAX_METADATA or len(metadata) > MAX_METADATA_FIELDS:
+            raise ValueError(f"metadata is at most {MAX_METADATA_FIELDS} fields and {MAX_METADATA} bytes")
+        extra += len(packed).to_bytes(2, "big") + packed
+    word = kind << 24 | flags << 16 | len(name)
+    return HEADER.pack(len(extra) + len(name) + len(body), call_id, word) + extra + name + body
+
+
+def answer_with(
+    encode: Callable[[Any], bytes], large: int = 256, pack: Callable[..., bytes] = HEADER.pack
+) -> Callable[[Any, int, Any], None]:
+    """The fast lane of `send((RESULT, …))`: a function that appends the answer to `sink.out`, with `encode` bound.
+
+    A body beyond `large` bytes is announced to `sink.check_size` first, so that small answers pay one comparison.
+    """
+
+    def answer(sink: Any, call_id: int, result: Any) -> None:
+        body = encode(result)
+        if len(body) > large:
+            sink.check_size(len(body))
+        out = sink.out
+        out.append(pack(len(body), call_id, RESULT_WORD))
+        out.append(body)
+
+    return answer
+
+
+class NativeCore:
+    """One side of a connection of native frames. `client` says who opens; both may call."""
+
+    def __init__(self, *, client: bool = False, hello: Hello | None = None) -> None:
+        self.out: list[bytes] = []
+        self.peer = Hello()
+        self.last_id = 0
+        """The largest id of a call that the peer made."""
+        self.ignored = 0
+        """Frames skipped because they asked to be ignored when unknown."""
+        self._client = client
+        self._hello = hello or Hello()
+        self._opened = False
+        self._closed = False
+        self._events: list[Event] = []
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = len(OPENING)
+        if client:
+            self._open()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._opened else "opening"
+        return f"<NativeCore {state}, last id {self.last_id}, {self._have} bytes wait for {self._need}>"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a frame has begun that has not ended."""
+        return self._have > 0
+
+    def _open(self) -> None:
+        self.out.append(OPENING + pack_frame(Kind.HELLO, 0, _encode(self._hello)))
+
+    def receive_data(self, data: bytes) -> None:
+        """See `events.Core.receive_data`."""
+        if self._have:
+            # A long frame is joined once, when it is whole: adding each chunk to a buffer would copy it every time.
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        if self._closed:
+            return
+        if not self._opened:
+            self._receive_opening(data)
+        else:
+            self._receive_frames(data, 0)
+
+    def _receive_opening(self, data: bytes) -> None:
+        if data[: len(OPENING)] != OPENING[: len(data)]:
+            self._fail(ParseError(f"this is not rpcfast's native protocol, version {VERSION}: it opens with {OPENING.hex(' ')}"))
+        elif len(data) < len(OPENING):
+            self._keep(data, len(OPENING))
+        else:
+            self._opened = True
+            if not self._client:
+                self._open()
+            self._receive_frames(data, len(OPENING))
+
+    def _keep(self, data: bytes, need: int) -> None:
+        if data:
+            self._chunks.append(data)
+        self._have, self._need = len(data), need
+
+    def _receive_frames(self, data: bytes, stop: int) -> None:  # state switch: the hot loop, kept in one piece
+        append, unpack, last_id = self._events.append, HEADER.unpack_from, self.last_id
+        max_size, whole, need = self._hello.max_size, len(data) - HEADER_SIZE + 1, HEADER_SIZE
+        while stop < whole:
+            size, call_id, word = unpack(data, stop)
+            start = stop + HEADER_SIZE
+            end = start + size
+            if size > max_size:
+                self.last_id = last_id
+                return self._too_large(size)
+            if end > len(data):
+                need += size
+                break
+            stop = end
+            if word == RESULT_WORD:
+                append((Kind.RESULT, call_id, data[start:end]))
+                continue
+            split = start + word - CALL_WORD
+            if start < split <= end and last_id < call_id and split - start <= MAX_NAME:
+                last_id = call_id
+                append((data[start:split], call_id, data[split:end]))
+            else:
+                self.last_id = last_id
+                if not self._receive_other(call_id, word, data[start:end]):
+                    return None
+                last_id = self.last_id
+        self.last_id = last_id
+        self._keep(data[stop:], need)
+
+    def _receive_other(self, call_id: int, word: int, body: bytes) -> bool:
+        """Every frame that is no plain call and no result. False when it ended the connection."""
+        kind, flags, name_size = word >> 24, word >> 16 & 0xFF, word & 0xFFFF
+        if kind not in _SPOKEN:
+            self.ignored += 1
+            return bool(flags & IGNORE) or self._fail(InvalidRequest(f"frames of kind {kind} are not spoken here"))
+        try:
+            if kind in (Kind.CALL, Kind.NOTIFICATION):
+                self._receive_call(kind, call_id, flags, name_size, body)
+            elif flags & ~IGNORE or name_size:
+                raise InvalidRequest(f"a frame of kind {kind} has neither flags nor a name")
+            else:
+                self._events.append((kind, call_id, self._read_body(kind, body)))
+        except RPCError as error:
+            return self._fail(error)
+        except DECODE_ERRORS as error:
+            return self._fail(ParseError(f"a frame of kind {kind} cannot be read: {error}"))
+        return True
+
+    def _receive_call(self, kind: int, call_id: int, flags: int, name_size: int, body: bytes) -> None:
+        if kind == Kind.CALL:
+            if call_id <= self.last_id:
+                raise InvalidRequest(f"call id {call_id} does not grow: the last one was {self.last_id}")
+            self.last_id = call_id
+        elif call_id:
+            raise InvalidRequest("a notification's id is 0")
+        if flags & ~_FLAGS:
+            raise InvalidRequest(f"unknown flags {flags & ~_FLAGS:#04x} in a call")
+        timeout, metadata = None, None
+        if flags & TIMEOUT:
+            if len(body) < 8:  # noqa: PLR2004  # a u64
+                raise InvalidRequest("a call is shorter than its timeout")
+            timeout, body = int.from_bytes(body[:8], "big") / 1e6, body[8:]
+        if flags & METADATA:
+            size = int.from_bytes(body[:2], "big")
+            if len(body) < 2 + size or size > MAX_METADATA:
+                raise InvalidRequest(f"metadata is longer than its call, or than {MAX_METADATA} bytes")
+            metadata, body = _decode_metadata(body[2 : 2 + size]), body[2 + size :]
+            if len(metadata) > MAX_METADATA_FIELDS:
+                raise InvalidRequest(f"metadata has more than {MAX_METADATA_FIELDS} fields")
+        if not 0 < name_size <= min(MAX_NAME, len(body)):
+            raise InvalidRequest(f"a call's name must be 1 to {MAX_NAME} bytes and within its frame, not {name_size}")
+        self._events.append((kind, call_id, (body[:name_size], body[name_size:], timeout, metadata)))
+
+    def _read_body(self, kind: int, body: bytes) -> Any:
+        if kind == Kind.HELLO:
+            if len(body) > MAX_HELLO:
+                raise InvalidRequest(f"a hello is longer than {MAX_HELLO} bytes")
+            self.peer = _decode_hello(body)
+            return self.peer
+        if kind == Kind.GOING_AWAY:
+            return _decode_error(body) if body else None
+        return body
+
+    def _too_large(self, size: int) -> None:
+        limit = self._hello.max_size
+        self._fail(ResourceExhausted(f"a frame of {size} bytes is beyond the limit of {limit}; raise max_message_size"))
+
+    def _fail(self, error: RPCError) -> bool:
+        """The peer broke the protocol: say why, read no more."""
+        self._closed = True
+        self._chunks.clear()
+        self._have = 0
+        if not self._opened and not self._client:
+            self._open()
+        self.send((Kind.GOING_AWAY, self.last_id, ErrorBody.of(error)))
+        self._events.append((Kind.CLOSED, 0, error))
+        return False
+
+    def receive_eof(self) -> None:
+        """See `events.Core.receive_eof`. A frame cut short is an error; a clean end is not."""
+        if self._have and not self._closed:
+            self._fail(ParseError(f"the connection ended in the middle of a frame: {self._have} of {self._need} bytes came"))
+
+    def next_events(self) -> list[Event]:
+        """See `events.Core.next_events`."""
+        events, self._events = self._events, []
+        return events
+
+    def send(self, event: Event) -> None:
+        """See `events.Core.send`; `payload` of CALL and NOTIFICATION is `(name, body, timeout, metadata)`."""
+        kind, call_id, payload = event
+        if kind in (Kind.CALL, Kind.NOTIFICATION):
+            name, body, timeout, metadata = payload
+            self.out.append(pack_call(call_id, name, body, kind=kind, timeout=timeout, metadata=metadata))
+        elif kind in (Kind.GOING_AWAY, Kind.HELLO):
+            self.out.append(pack_frame(kind, call_id, b"" if payload is None else _encode(payload)))
+        else:
+            self.out.append(pack_frame(kind, call_id, payload or b""))
+
+    def data_to_send(self) -> Sequence[bytes]:
+        """See `events.Core.data_to_send`."""
+        out, self.out = self.out, []
+        return out
