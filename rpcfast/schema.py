@@ -114,7 +114,8 @@ class ParameterSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ProcedureSpec:
     """What a caller may know of a procedure, and how it wants to be run.
 
-    `timeout` in seconds; `injected` names the parameter that gets the `Context`, if there is one.
+    `timeout` in seconds; `injected` names the parameter that gets the `Context`, if there is one, and `injected_at` is its
+    place among the positional ones, None when it is keyword-only.
     """
 
     name: str
@@ -123,6 +124,7 @@ class ProcedureSpec:
     result: Any
     doc: str = ""
     injected: str | None = None
+    injected_at: int | None = None
     readonly: bool = False
     thread: bool = False
     timeout: float | None = None
@@ -191,9 +193,11 @@ def describe(
         raise TypeError(f"{label}(): an annotation cannot be resolved: {error}; define it at module level") from error
     parameters: list[ParameterSpec] = []
     injected: str | None = None
+    injected_at: int | None = None
     for parameter in signature.parameters.values():
         if inject is not None and parameter.annotation is inject:
             injected = parameter.name
+            injected_at = None if parameter.kind is parameter.KEYWORD_ONLY else len(parameters)
         else:
             parameters.append(_parameter(label, parameter))
     result = Any if signature.return_annotation is signature.empty else signature.return_annotation
@@ -205,6 +209,7 @@ def describe(
         result=result,
         doc=inspect.getdoc(function) or "",
         injected=injected,
+        injected_at=injected_at,
         **options,
     )
     _check_options(label, spec)

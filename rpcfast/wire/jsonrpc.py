@@ -50,6 +50,14 @@ class Contract:
 
     def __init__(self, procedures: Iterable[ProcedureSpec]) -> None:
         self.keys: dict[str, type[msgspec.Struct]] = {spec.name: _message(spec) for spec in procedures}
+        self._build()
+
+    def add(self, spec: ProcedureSpec) -> None:
+        """Take one more; cores that use this contract know it from their next read on."""
+        self.keys[spec.name] = _message(spec)
+        self._build()
+
+    def _build(self) -> None:
         calls: Any = Union[tuple(self.keys.values())] if self.keys else _Nothing  # noqa: UP007  # made at run time
         decoder = msgspec.json.Decoder(Union[calls, list[calls]], dec_hook=decode_custom)  # noqa: UP007
         self.decode = decoder.decode

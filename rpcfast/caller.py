@@ -1,0 +1,157 @@
+"""Calls that are made over one connection: the futures that wait, and those held back by the peer's limit; floor 3.
+
+All methods run on the loop's thread. The connection gives bytes a way out and a timer; this page owns the waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from rpcfast.errors import DECODE_ERRORS, DeadlineExceeded, ParseError, ResourceExhausted, RPCError
+from rpcfast.wire.calls import CallTable
+from rpcfast.wire.events import Kind
+
+__all__ = ["CallFuture", "Caller", "Request"]
+
+MAX_HELD: Final = 65_536
+"""Calls that are held back when the peer's limit of calls in flight is reached."""
+
+
+class Request(NamedTuple):
+    """One call, encoded: `deadline` is a moment of `time.monotonic()`, `timeout` what the peer is told, in seconds."""
+
+    name: bytes
+    body: bytes
+    decode: Callable[[bytes], Any]
+    deadline: float = inf
+    timeout: float | None = None
+    metadata: Mapping[str, str] | None = None
+
+
+class CallFuture(asyncio.Future[Any]):
+    """The answer to come. Cancelling it tells the peer that it is no longer wanted."""
+
+    caller: Caller
+    call_id: int = 0  # 0 while it is held back
+
+    def cancel(self, msg: Any = None) -> bool:
+        """See `asyncio.Future.cancel`."""
+        if not super().cancel(msg):
+            return False
+        self.caller.forget(self.call_id)
+        return True
+
+
+class Caller:
+    """The outgoing half of a connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._loop = connection.loop
+        self._max_in_flight = connection.max_in_flight
+        self.waiting: CallTable[tuple[CallFuture, Callable[[bytes], Any]]] = CallTable()
+        self.held: CallTable[tuple[CallFuture, Request]] = CallTable()
+        self.dropped = 0
+        """Answers that came for calls which nobody waited for any more."""
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.held)
+
+    @property
+    def next_expiry(self) -> float:
+        """No call expires before this moment."""
+        return min(self.waiting.next_expiry, self.held.next_expiry)
+
+    def call(self, request: Request) -> CallFuture:
+        """Queue a call. Its decoded answer, or its `RPCError`, comes in the future; cancelling that cancels the call.
+
+        Raises `ResourceExhausted` when `MAX_HELD` calls are held back already, `ValueError` for a name or metadata that
+        no frame takes.
+        """
+        future = CallFuture(loop=self._loop)
+        future.caller = self
+        if len(self.waiting) < self._max_in_flight:
+            self._start(future, request)
+        elif len(self.held) < MAX_HELD:
+            if self.held.add(self.held.new_id(), (future, request), request.deadline):
+                self._connection.set_timer()
+        else:
+            raise ResourceExhausted(f"{MAX_HELD} calls wait for this connection already")
+        return future
+
+    def _start(self, future: CallFuture, request: Request) -> None:
+        name, body, decode, deadline, timeout, metadata = request
+        connection, waiting = self._connection, self.waiting
+        future.call_id = call_id = waiting.new_id()
+        connection.core.send((Kind.CALL, call_id, (name, body, timeout, metadata)))
+        if waiting.add(call_id, (future, decode), deadline):
+            connection.set_timer()
+        connection.answered()
+
+    def _release(self) -> None:
+        """Start what was held back, oldest first."""
+        while len(self.held) and len(self.waiting) < self._max_in_flight and not self._connection.leaving:
+            future, request = self.held.pop_first()
+            if not future.done():
+                self._start(future, request)
+
+    def complete(self, call_id: int, body: bytes) -> None:
+        """A result came."""
+        entry = self.waiting.pop(call_id)
+        if entry is None:
+            self.dropped += 1
+            return
+        future, decode = entry
+        if not future.done():
+            try:
+                future.set_result(decode(body))
+            except DECODE_ERRORS as error:
+                future.set_exception(ParseError(f"the result cannot be read as what was asked for: {error}"))
+        if self.held:
+            self._release()
+
+    def refuse(self, call_id: int, error: RPCError) -> None:
+        """An error came."""
+        entry = self.waiting.pop(call_id)
+        if entry is None:
+            self.dropped += 1
+            return
+        _settle(entry[0], error)
+        self._release()
+
+    def forget(self, call_id: int) -> None:
+        """Tell the peer that an answer is no longer wanted; ids that are not waited for are ignored."""
+        if self.waiting.pop(call_id) is not None and not self._connection.lost:
+            self._connection.core.send((Kind.CANCEL, call_id, b""))
+            self._connection.answered()
+            self._release()
+
+    def expire(self, now: float) -> None:
+        """Fail every call whose deadline is `now` or past."""
+        error = "no answer came before the deadline"
+        for call_id, (future, _) in self.waiting.expired(now):
+            _settle(future, DeadlineExceeded(error))
+            self.forget(call_id)
+        for key, (future, _) in self.held.expired(now):
+            self.held.pop(key)
+            _settle(future, DeadlineExceeded(error))
+
+    def refuse_after(self, last_id: int, error: RPCError) -> None:
+        """The peer will not look at calls with an id beyond `last_id`, nor at those held back."""
+        for call_id, _ in self.waiting.items():
+            if call_id > last_id and (entry := self.waiting.pop(call_id)) is not None:
+                _settle(entry[0], error)
+        for _, (future, _) in self.held.drain():
+            _settle(future, error)
+
+    def fail(self, error: RPCError) -> None:
+        """Fail every call."""
+        self.refuse_after(-1, error)
+
+
+def _settle(future: CallFuture, error: RPCError) -> None:
+    if not future.done():
+        future.set_exception(error)

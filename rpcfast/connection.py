@@ -1,0 +1,400 @@
+"""One peer: a core, the tables of calls in flight, and an asyncio transport; floor 4: knows no protocol by name.
+
+Everything that arrived in one read is dispatched before anything is written; the answers leave in one write. All calls
+happen on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from rpcfast.call import NO_METADATA, Call, Deadline, Peer, current_sink, earliest
+from rpcfast.errors import (
+    DECODE_ERRORS,
+    Cancelled,
+    DeadlineExceeded,
+    ErrorBody,
+    InternalError,
+    MethodNotFound,
+    ParseError,
+    ResourceExhausted,
+    RPCError,
+    Unavailable,
+)
+from rpcfast.limits import Limits
+from rpcfast.service import Binding
+from rpcfast.wire.calls import CallTable
+from rpcfast.wire.events import Event, Kind
+
+__all__ = ["CallFuture", "Connection"]
+
+logger = logging.getLogger("rpcfast")
+
+EVENTS_PER_WRITE: Final = 1024
+"""Events dispatched before their answers are written, so that many small answers cannot pile up."""
+MAX_UNREAD: Final = 1024 * 1024
+"""Bytes of answers beyond the largest message that a peer may leave unread."""
+CLOCK_GRAIN: Final = 0.001
+"""A timer may fire up to a millisecond early: uvloop's clock has that grain."""
+_CANCELLED: Final = Cancelled("the call was cancelled")
+
+
+class Connection(asyncio.Protocol):
+    """One side of a connection, server's or client's. Also the `call.Sink` of calls that carry only parameters.
+
+    `on_close(connection, error)` hears once that it is gone. `rebind(codec)` gives the binding for the codec that the peer
+    asks for, or raises `LookupError`.
+    """
+
+    # What a sink has, the same for every call that carries nothing but parameters.
+    metadata: Mapping[str, str] = NO_METADATA
+    deadline: Deadline | None = None
+    identity: str | None = None
+
+    def __init__(
+        self,
+        core: Any,
+        binding: Binding,
+        limits: Limits,
+        *,
+        on_close: Callable[[Connection, Exception | None], None],
+        rebind: Callable[[str], Binding] | None = None,
+    ) -> None:
+        self.core = core
+        self.out: list[bytes] = core.out
+        self.binding = binding
+        self.limits = limits
+        self.max_in_flight = limits.max_in_flight
+        self.peer = Peer(binding.protocol, "")
+        self.lost = False
+        self.leaving = False
+        """The peer, or this side, takes no new calls here."""
+        self.lingering = 0
+        """Threads that still run for calls which were cancelled."""
+        self.dropped = 0
+        """Answers that came for calls which nobody waits for any more."""
+        self.calls: CallTable[tuple[CallFuture, Callable[[bytes], Any]]] = CallTable()
+        self.running: CallTable[asyncio.Task[None]] = CallTable()
+        self.loop = asyncio.get_running_loop()
+        self.transport: Any = None
+        self.connection = self
+        self._handlers = _with_control(binding)
+        self._on_close = on_close
+        self._rebind = rebind
+        self._events: Iterator[Event] = iter(())
+        self._backlog: list[Event] = []
+        self._queued = 0  # bytes of large answers since the last write
+        self._paused = False
+        self._flushing = False
+        self._eof = False
+        self._held: deque[tuple[CallFuture, Callable[[bytes], Any], tuple[Any, ...]]] = deque()
+        self._reasons: dict[Any, RPCError | None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._reads = 0
+        self._received = 0
+        self._seen = (0, monotonic())
+        self._waiting_since: tuple[float, int] | None = None
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost else "leaving" if self.leaving else "open"
+        return (
+            f"<Connection {state} {self.peer.protocol} {self.peer.address}, {len(self.running)} running, "
+            f"{len(self.calls)} waited for>"
+        )
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: Any) -> None:
+        """See `asyncio.Protocol.connection_made`; the client's opening bytes leave here."""
+        self.transport = transport
+        self.peer = Peer(self.binding.protocol, address_of(transport))
+        transport.set_write_buffer_limits(high=self.limits.write_high_water)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol.data_received`."""
+        self._reads += 1
+        self._received += len(data)
+        core = self.core
+        core.receive_data(data)
+        token = current_sink.set(self)
+        try:
+            self._dispatch(core.next_events())
+        finally:
+            current_sink.reset(token)
+        self.flush()
+
+    def eof_received(self) -> bool:
+        """See `asyncio.Protocol.eof_received`. A peer that only stopped sending still gets its answers."""
+        self._eof = True
+        self.core.receive_eof()
+        self._dispatch(self.core.next_events())
+        self.flush()
+        self._close_if_done()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol.connection_lost`. Calls waited for fail with `Unavailable`; running ones are cancelled."""
+        self.lost = self.leaving = True
+        self._backlog.clear()
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        reason = f": {exc}" if exc else ""
+        self._fail_calls(Unavailable(f"the connection was lost before the answer came{reason}"))
+        for key, task in self.running.items():
+            self._reasons[key] = None
+            task.cancel()
+        self._on_close(self, exc)
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol.pause_writing`: a peer that does not read is not read from, and is cut in the end."""
+        self._paused = True
+        self.transport.pause_reading()
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._cut)
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol.resume_writing`."""
+        self._paused = False
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        backlog, self._backlog = self._backlog, []
+        self._dispatch(backlog)
+        self.flush()
+        if not self._paused and not self.lost:
+            self.transport.resume_reading()
+            self._close_if_done()
+
+    def _cut(self) -> None:
+        logger.warning("%s left its answers unread for %s s and was cut off", self.peer, self.limits.write_timeout)
+        self.transport.abort()
+
+    # ---- what arrived
+
+    def _dispatch(self, events: list[Event]) -> None:
+        if self._paused or self._backlog:
+            self._backlog += events
+            return
+        while True:
+            self._run_all(events)
+            if not self._backlog:
+                return
+            self.flush()
+            if self._paused or self.lost:
+                return
+            events, self._backlog = self._backlog, []
+
+    def _run_all(self, events: list[Event]) -> None:
+        """The hot loop. It ends early when a handler takes what is left of `_events`: see `_stop_dispatch`."""
+        if len(events) > EVENTS_PER_WRITE:
+            self._backlog = events[EVENTS_PER_WRITE:]
+            events = events[:EVENTS_PER_WRITE]
+        handlers = self._handlers.get
+        self._events = iterator = iter(events)
+        for key, call_id, payload in iterator:
+            handler = handlers(key, _unknown)
+            try:
+                handler(call_id, payload, self)
+            except BaseException as error:  # noqa: BLE001  # SystemExit in a handler must not end the server
+                self._failed_event(key, call_id, error, self)
+
+    def run(self, event: Event, sink: Any) -> None:
+        """Run one event whose answer goes to `sink`."""
+        key, call_id, payload = event
+        try:
+            self._handlers.get(key, _unknown)(call_id, payload, sink)
+        except BaseException as error:  # noqa: BLE001  # as in _run_all
+            self._failed_event(key, call_id, error, sink)
+
+    def _failed_event(self, key: Any, call_id: Any, error: BaseException, sink: Any) -> None:
+        if error is _UNKNOWN:
+            name = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+            error = MethodNotFound(f"no procedure is named {name[:64]!r}")
+        self.failed(self.binding.names.get(key, ""), call_id, error, sink)
+
+    def _stop_dispatch(self) -> None:
+        """Leave the events that remain of this read for after the next write: the loop finds its iterator empty."""
+        self._backlog = [*self._events, *self._backlog]
+
+    # ---- the sink's side: answers
+
+    def check_size(self, size: int) -> None:
+        """See `call.Sink.check_size`. Large answers are written before more calls are run."""
+        if size > self.limits.max_message_size:
+            limit = self.limits.max_message_size
+            raise ResourceExhausted(f"the answer of {size} bytes is beyond the limit of {limit}; raise max_message_size")
+        self._queued += size
+        if self._queued > self.limits.write_high_water:
+            self._stop_dispatch()
+
+    def answered(self) -> None:
+        """See `call.Sink.answered`: one write for all answers of this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush_late)
+
+    def failed(self, name: str, call_id: Any, error: BaseException, sink: Any, key: Any = None) -> None:
+        """Answer an exception: an `RPCError` as it is; anything else is logged with its traceback and never travels."""
+        if isinstance(error, asyncio.CancelledError) and key is not None:
+            reason = self._reasons.pop(key, _CANCELLED)
+            if reason is None:
+                return  # nobody waits any more
+            error = reason
+        elif not isinstance(error, RPCError):
+            logger.error("%s failed", name or "a call", exc_info=error)
+            error = InternalError(f"{name or 'the call'} failed; the server's log says why")
+        self.answer_error(call_id, error, sink)
+
+    def answer_error(self, call_id: Any, error: RPCError, sink: Any) -> None:
+        """Queue the answer that carries `error`."""
+        body = self.binding.encode_error(error)
+        if len(body) > self.limits.max_message_size:
+            body = self.binding.encode_error(type(error)(error.message[:1000], code=error.code))
+        out, self.core.out = self.core.out, sink.out
+        try:
+            self.core.send((Kind.ERROR, call_id, body))
+        finally:
+            self.core.out = out
+
+    def flush(self) -> None:
+        """Write everything queued, at once."""
+        out = self.core.data_to_send()
+        self.out = self.core.out
+        self._queued = 0
+        if out and not self.lost:
+            # join and write, not writelines: some stdlib loops forget flow control in writelines (CVE-2024-12254).
+            self.transport.write(b"".join(out))
+
+    def _flush_late(self) -> None:
+        self._flushing = False
+        self.flush()
+        self._close_if_done()
+        if self._paused and self.transport.get_write_buffer_size() > self._write_cap:
+            logger.warning("%s does not read its answers and was cut off", self.peer)
+            self.transport.abort()
+
+    @property
+    def _write_cap(self) -> int:
+        return MAX_UNREAD + self.limits.max_message_size
+
+    # ---- calls that run here
+
+    def suspend(self, key: Any, task: asyncio.Task[None], deadline: float) -> None:
+        """Enter a call that did not end in its first step."""
+        if self.running.add(key, task, deadline):
+            self._set_timer()
+
+    def linger(self, future: asyncio.Future[Any]) -> None:
+        """Count a thread whose call was cancelled, until it ends: it still uses this connection's share."""
+        self.lingering += 1
+        future.add_done_callback(self._lingered)
+
+    def _lingered(self, _: Any) -> None:
+        self.lingering -= 1
+
+    def finished(self, sink: Any) -> None:
+        """A suspended call has queued its answer, or needs none."""
+        if not self.lost:
+            sink.answered()
+        elif not self.running:
+            self._on_close(self, None)
+
+    def _set_timer(self) -> None:
+        expiry = min(self.running.next_expiry, self.calls.next_expiry)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if expiry < inf:
+            self._timer = self.loop.call_later(max(0.0, expiry - monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = monotonic() + CLOCK_GRAIN
+        for key, task in self.running.expired(now):
+            self._reasons[key] = DeadlineExceeded("the deadline passed before the call was done")
+            task.cancel()
+        for call_id, (future, _) in self.calls.expired(now):
+            self.forget(call_id)
+            if not future.done():
+                future.set_exception(DeadlineExceeded("no answer came before the deadline"))
+        self._set_timer()
+
+    # ---- the life of a connection
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call runs here or is waited for, or an answer is not written yet."""
+        return bool(len(self.running) or len(self.calls) or self._backlog or self.transport.get_write_buffer_size())
+
+    def go_away(self, error: RPCError | None = None) -> None:
+        """Say that no new calls are taken here. Those that run are still answered."""
+        if not self.leaving and not self.lost:
+            self.leaving = True
+            last_id = getattr(self.core, "last_id", 0)
+            self.core.send((Kind.GOING_AWAY, last_id, None if error is None else ErrorBody.of(error)))
+            self.flush()
+
+    def close(self) -> None:
+        """Write what is queued, then close."""
+        if not self.lost:
+            self.flush()
+            self.transport.close()
+
+    def _close_if_done(self) -> None:
+        if self._eof and not self.lost and not (len(self.running) or self._backlog):
+            self.close()
+
+    def tick(self, now: float) -> None:
+        """Called about once a second: closes a connection that is idle, or whose message does not arrive."""
+        reads, since = self._seen
+        if self._reads != reads or self.busy:
+            self._seen = (self._reads, now)
+        elif now - since > self.limits.idle_timeout and not self.core.waiting:
+            self.go_away(Unavailable(f"idle for {self.limits.idle_timeout:g} s"))
+            self.close()
+            return
+        if not self.core.waiting or self._paused:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = (now, self._received)
+        else:
+            self._check_rate(now, *self._waiting_since)
+
+    def _check_rate(self, now: float, began: float, received: int) -> None:
+        seconds = now - began
+        if seconds > self.limits.frame_timeout and self._received - received < self.limits.min_rate * seconds:
+            self.go_away(DeadlineExceeded(f"a message did not arrive whole within {self.limits.frame_timeout:g} s"))
+            self.close()
+
+
+_UNKNOWN: Final = MethodNotFound("no such procedure")
+
+
+def _unknown(_: Any, __: Any, ___: Any) -> None:
+    """What stands for a procedure that there is not."""
+    raise _UNKNOWN
+
+
+def _with_control(binding: Binding) -> dict[Any, Any]:
+    """One table for everything that arrives: procedures by key, other events by kind."""
+    if Kind.CALL not in binding.handlers:
+        binding.handlers.update(CONTROL)
+    return binding.handlers
+
+
+def address_of(transport: Any) -> str:
+    """The peer's address as people write it."""
+    name = transport.get_extra_info("peername")
+    if isinstance(name, tuple):
+        host, port = name[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return name if isinstance(name, str) else ""

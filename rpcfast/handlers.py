@@ -1,0 +1,250 @@
+"""One procedure compiled for one protocol and codec; floor 3: everything that can be known beforehand is looked up here.
+
+A handler is `handle(call_id, payload, sink)`. It decodes, calls, and queues the answer in `sink.out`, or leaves that to a task.
+What it raises, its connection answers. There are three lanes: plain functions inline, coroutines in an eager task,
+`thread=True` in a bounded pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from math import inf
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import astuple
+
+from rpcfast.call import Call, Context, Sink, current_sink, earliest
+from rpcfast.errors import DECODE_ERRORS, DeadlineExceeded, InvalidParams, ResourceExhausted
+from rpcfast.limits import Limits
+from rpcfast.schema import ProcedureSpec, decode_custom
+from rpcfast.validation import explain, from_message
+
+__all__ = ["Handler", "Reader", "Threads", "compile_handler", "refusal"]
+
+Handler: TypeAlias = Callable[[Any, Any, Any], None]
+Answer: TypeAlias = Callable[[Any, Any, Any], None]
+
+
+class Reader(NamedTuple):
+    """How a protocol reads a payload: with types on the good path, to builtins for the error message."""
+
+    typed: Callable[[Any], Any]
+    lenient: Callable[[Any], Any]
+
+
+class Threads:
+    """A pool of threads for blocking handlers, with a bound on what waits for it. Started by its first call."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._pool: ThreadPoolExecutor | None = None
+        self.busy = 0
+        """Handlers that run or wait, those included whose caller is gone."""
+
+    def run(self, function: Callable[..., Any], values: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Run `function(*values)` in a thread, with the caller's context variables; raises `ResourceExhausted` when full."""
+        if self.busy >= self._limits.max_threads + self._limits.max_waiting:
+            raise ResourceExhausted(f"{self._limits.max_waiting} calls wait for a thread already")
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._limits.max_threads, thread_name_prefix="rpcfast")
+        future = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, function, *values)
+        self.busy += 1
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        self.busy -= 1
+        if not future.cancelled():
+            future.exception()  # its caller may be gone; then nobody else would take it
+
+    def close(self) -> None:
+        """Start nothing more. A handler that runs is left to end by itself: a thread cannot be stopped."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+def compile_handler(spec: ProcedureSpec, read: Reader, answer: Answer, threads: Threads) -> Handler:
+    """Choose the lane of a procedure and bind everything to it."""
+    values = _values_of(spec, read)
+    invoke = _invoker(spec)
+    if spec.is_async:
+        handler = _in_task(spec, values, invoke, answer)
+    elif spec.thread:
+        handler = _in_task(spec, values, _threaded(invoke, threads), answer)
+    else:
+        handler = _inline(spec, values, invoke, answer)
+    return handler if spec.timeout is None else _with_timeout(handler, spec.timeout)
+
+
+def refusal(spec: ProcedureSpec, value: Any, cause: Exception | None = None) -> InvalidParams:
+    """The error that lists everything wrong with `value`, which is parameters read as builtins."""
+    errors = explain(spec.parameters, value, dec_hook=decode_custom)
+    if not errors and cause is not None:
+        errors = [from_message(cause, spec.parameters)]
+    places = "; ".join(f"{error['path']}: {error['message']}" for error in errors[:3])
+    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""  # noqa: PLR2004  # as many as a line holds
+    return InvalidParams(f"{spec.name}: {places}{more}", data={"errors": errors})
+
+
+def _values_of(spec: ProcedureSpec, read: Reader) -> Callable[[Any], tuple[Any, ...]]:
+    """How a payload that is not one plain tuple becomes the values of the parameters, in order."""
+    typed, positional, plain = read.typed, None if spec.plain else spec.positional, spec.plain
+
+    def values(payload: Any) -> tuple[Any, ...]:
+        try:
+            params = typed(payload)
+            if type(params) is tuple:
+                if plain:
+                    return params
+                params = _by_position(spec, positional, params)
+            return astuple(params)
+        except DECODE_ERRORS as error:
+            raise _explained(spec, read, payload, error) from None
+
+    return values
+
+
+def _by_position(spec: ProcedureSpec, positional: Any, params: tuple[Any, ...]) -> Any:
+    """Fill in defaults: what was given by position, and the keyword-only parameters' own."""
+    given = msgspec.convert(params, positional, dec_hook=decode_custom)
+    keyword_only = [p for p in spec.parameters if p.keyword_only]
+    if not keyword_only:
+        return given
+    if any(p.required for p in keyword_only):
+        raise msgspec.ValidationError("keyword-only parameters must be given by name")
+    return spec.by_name(**msgspec.structs.asdict(given))
+
+
+def _explained(spec: ProcedureSpec, read: Reader, payload: Any, error: Exception) -> InvalidParams:
+    try:
+        value = read.lenient(payload)
+    except DECODE_ERRORS as reason:
+        return InvalidParams(
+            f"{spec.name}: the parameters cannot be read: {reason}", data={"errors": [from_message(reason)]}
+        )
+    return refusal(spec, value, error)
+
+
+def _invoker(spec: ProcedureSpec) -> Callable[..., Any]:
+    """`invoke(*values)` calls the function, with keyword-only parameters by name.
+
+    When the function wants its context it is `invoke(context, *values)`.
+    """
+    function, injected, place = spec.function, spec.injected, spec.injected_at
+    names = tuple(p.name for p in spec.parameters if p.keyword_only)
+    split = len(spec.parameters) - len(names)
+
+    def named(values: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(names, values[split:], strict=True))
+
+    if injected is None:
+        return (lambda *values: function(*values[:split], **named(values))) if names else function
+    if place is None:
+        return lambda context, *values: function(*values[:split], **{injected: context}, **named(values))
+    return lambda context, *values: function(*values[:place], context, *values[place:split], **named(values))
+
+
+def _inline(spec: ProcedureSpec, values: Callable[[Any], Any], invoke: Callable[..., Any], answer: Answer) -> Handler:
+    if spec.injected is not None:
+
+        def handle_with_context(call_id: Any, payload: Any, sink: Sink) -> None:
+            params = values(payload)
+            answer(sink, call_id, invoke(Context(sink), *params))
+
+        return handle_with_context
+
+    def handle(call_id: Any, payload: Any, sink: Sink) -> None:
+        answer(sink, call_id, invoke(*values(payload)))
+
+    return handle
+
+
+_EAGER: Final = sys.version_info >= (3, 12)
+if _EAGER:
+    _start = partial(asyncio.Task, eager_start=True)
+else:
+    # 3.11 has no eager tasks. Driving the first step by hand would be as fast, but then asyncio.timeout() and
+    # current_task() fail inside it, so the scheduler runs it.
+    _start = asyncio.Task
+
+
+def _in_task(spec: ProcedureSpec, values: Callable[[Any], Any], invoke: Callable[..., Any], answer: Answer) -> Handler:
+    """Run in a task that is done already when the coroutine never waits; only then is it entered as in flight."""
+    gate = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
+    if gate is not None:
+        invoke = _gated(invoke, gate)
+    with_context = spec.injected is not None
+
+    async def run(key: Any, call_id: Any, params: tuple[Any, ...], sink: Any) -> None:
+        connection = sink.connection
+        try:
+            answer(sink, call_id, await invoke(*params))
+        except BaseException as error:  # noqa: BLE001  # answered and logged there, SystemExit too
+            connection.failed(spec.name, call_id, error, sink, key)
+        if connection.running.pop(key) is not None:
+            connection.finished(sink)
+
+    def handle(call_id: Any, payload: Any, sink: Sink) -> None:
+        params = values(payload)
+        if with_context:
+            params = (Context(sink), *params)
+        connection = sink.connection
+        running = connection.running
+        if len(running) + connection.lingering >= connection.max_in_flight:
+            raise ResourceExhausted(f"{connection.max_in_flight} calls of this connection are in flight already")
+        # JSON-RPC does not forbid to use an id again while its call runs; the table needs a key of its own then.
+        key = call_id if call_id not in running else object()
+        task = _start(run(key, call_id, params, sink), loop=connection.loop)
+        if not task.done():
+            deadline = sink.deadline
+            connection.suspend(key, task, inf if deadline is None else deadline.at)
+
+    return handle
+
+
+def _gated(invoke: Callable[..., Coroutine[Any, Any, Any]], gate: asyncio.Semaphore) -> Callable[..., Any]:
+    async def gated(*params: Any) -> Any:
+        async with gate:  # what waits here is bounded by max_in_flight
+            return await invoke(*params)
+
+    return gated
+
+
+def _threaded(invoke: Callable[..., Any], threads: Threads) -> Callable[..., Any]:
+    async def in_thread(*params: Any) -> Any:
+        future = threads.run(invoke, params)
+        try:
+            # Shielded: a cancelled caller is answered at once; the thread goes on and keeps its place.
+            return await asyncio.shield(future)
+        finally:
+            if not future.done() and (sink := current_sink.get()) is not None:
+                sink.connection.linger(future)
+
+    return in_thread
+
+
+def _with_timeout(handler: Handler, timeout: float) -> Handler:
+    """The procedure's own timeout: the nearer of it and the caller's deadline holds."""
+
+    def handle(call_id: Any, payload: Any, sink: Sink) -> None:
+        call = Call(sink, earliest(sink.deadline, timeout), sink.metadata)
+        token = current_sink.set(call)
+        try:
+            handler(call_id, payload, call)
+        finally:
+            current_sink.reset(token)
+
+    return handle
+
+
+def check_alive(sink: Sink) -> None:
+    """Raise `DeadlineExceeded` when the call's time was over before it began."""
+    if sink.deadline is not None and sink.deadline.remaining() == 0:
+        raise DeadlineExceeded("the deadline had passed before the call began")
