@@ -45,31 +45,42 @@ class Sink(Protocol):
     metadata: Mapping[str, str]
     deadline: Deadline | None
     connection: Any
+    wanted: bool
+    """Whether anybody waits for an answer."""
 
     def check_size(self, size: int) -> None:
         """Hear of an answer of `size` bytes before it is queued; raises `ResourceExhausted` beyond the limit."""
         ...
 
+    def suspended(self) -> None:
+        """Hear that the answer will come later; `answered` follows."""
+        ...
+
     def answered(self) -> None:
-        """Hear that an answer was queued after its read had ended."""
+        """Hear that a suspended call has queued its answer."""
         ...
 
 
 class Call:
     """The sink of one call that carries metadata or a deadline."""
 
-    __slots__ = ("_sink", "connection", "deadline", "metadata", "out")
+    __slots__ = ("_sink", "connection", "deadline", "metadata", "out", "wanted")
 
     def __init__(self, sink: Sink, deadline: Deadline | None, metadata: Mapping[str, str]) -> None:
         self._sink = sink
         self.connection = sink.connection
         self.out = sink.out
+        self.wanted = sink.wanted
         self.deadline = deadline
         self.metadata = metadata
 
     def check_size(self, size: int) -> None:
         """See `Sink.check_size`."""
         self._sink.check_size(size)
+
+    def suspended(self) -> None:
+        """See `Sink.suspended`."""
+        self._sink.suspended()
 
     def answered(self) -> None:
         """See `Sink.answered`."""

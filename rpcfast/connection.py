@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from time import monotonic
 from typing import Any, Final
 
-import msgspec
-
-from rpcfast.call import NO_METADATA, Call, Deadline, Peer, current_sink, earliest
+from rpcfast.call import NO_METADATA, Deadline, Peer, current_sink
+from rpcfast.caller import Caller
+from rpcfast.control import CONTROL
 from rpcfast.errors import (
-    DECODE_ERRORS,
     Cancelled,
     DeadlineExceeded,
     ErrorBody,
     InternalError,
     MethodNotFound,
-    ParseError,
     ResourceExhausted,
     RPCError,
     Unavailable,
@@ -34,7 +31,7 @@ from rpcfast.service import Binding
 from rpcfast.wire.calls import CallTable
 from rpcfast.wire.events import Event, Kind
 
-__all__ = ["CallFuture", "Connection"]
+__all__ = ["Connection"]
 
 logger = logging.getLogger("rpcfast")
 
@@ -50,11 +47,12 @@ _CANCELLED: Final = Cancelled("the call was cancelled")
 class Connection(asyncio.Protocol):
     """One side of a connection, server's or client's. Also the `call.Sink` of calls that carry only parameters.
 
-    `on_close(connection, error)` hears once that it is gone. `rebind(codec)` gives the binding for the codec that the peer
-    asks for, or raises `LookupError`.
+    `on_close(connection)` hears once that it is gone. `rebind(codec)` gives the binding for the codec that the peer asks
+    for, or raises `LookupError`.
     """
 
     # What a sink has, the same for every call that carries nothing but parameters.
+    wanted = True
     metadata: Mapping[str, str] = NO_METADATA
     deadline: Deadline | None = None
     identity: str | None = None
@@ -65,7 +63,7 @@ class Connection(asyncio.Protocol):
         binding: Binding,
         limits: Limits,
         *,
-        on_close: Callable[[Connection, Exception | None], None],
+        on_close: Callable[[Connection], None],
         rebind: Callable[[str], Binding] | None = None,
     ) -> None:
         self.core = core
@@ -79,11 +77,9 @@ class Connection(asyncio.Protocol):
         """The peer, or this side, takes no new calls here."""
         self.lingering = 0
         """Threads that still run for calls which were cancelled."""
-        self.dropped = 0
-        """Answers that came for calls which nobody waits for any more."""
-        self.calls: CallTable[tuple[CallFuture, Callable[[bytes], Any]]] = CallTable()
-        self.running: CallTable[asyncio.Task[None]] = CallTable()
         self.loop = asyncio.get_running_loop()
+        self.running: CallTable[asyncio.Task[None]] = CallTable()
+        self.caller = Caller(self)
         self.transport: Any = None
         self.connection = self
         self._handlers = _with_control(binding)
@@ -95,11 +91,11 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._flushing = False
         self._eof = False
-        self._held: deque[tuple[CallFuture, Callable[[bytes], Any], tuple[Any, ...]]] = deque()
         self._reasons: dict[Any, RPCError | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._reads = 0
+        self.reads = 0
+        """Times that bytes arrived."""
         self._received = 0
         self._seen = (0, monotonic())
         self._waiting_since: tuple[float, int] | None = None
@@ -108,7 +104,7 @@ class Connection(asyncio.Protocol):
         state = "lost" if self.lost else "leaving" if self.leaving else "open"
         return (
             f"<Connection {state} {self.peer.protocol} {self.peer.address}, {len(self.running)} running, "
-            f"{len(self.calls)} waited for>"
+            f"{len(self.caller)} waited for>"
         )
 
     # ---- asyncio.Protocol
@@ -122,7 +118,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol.data_received`."""
-        self._reads += 1
+        self.reads += 1
         self._received += len(data)
         core = self.core
         core.receive_data(data)
@@ -150,11 +146,9 @@ class Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         reason = f": {exc}" if exc else ""
-        self._fail_calls(Unavailable(f"the connection was lost before the answer came{reason}"))
-        for key, task in self.running.items():
-            self._reasons[key] = None
-            task.cancel()
-        self._on_close(self, exc)
+        self.caller.fail(Unavailable(f"the connection was lost before the answer came{reason}"))
+        self.cancel_all()
+        self._on_close(self)
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol.pause_writing`: a peer that does not read is not read from, and is cut in the end."""
@@ -175,7 +169,7 @@ class Connection(asyncio.Protocol):
             self._close_if_done()
 
     def _cut(self) -> None:
-        logger.warning("%s left its answers unread for %s s and was cut off", self.peer, self.limits.write_timeout)
+        logger.warning("%s does not read its answers and was cut off", self.peer)
         self.transport.abort()
 
     # ---- what arrived
@@ -236,8 +230,11 @@ class Connection(asyncio.Protocol):
         if self._queued > self.limits.write_high_water:
             self._stop_dispatch()
 
+    def suspended(self) -> None:
+        """See `call.Sink.suspended`."""
+
     def answered(self) -> None:
-        """See `call.Sink.answered`: one write for all answers of this turn of the loop."""
+        """See `call.Sink.answered`: one write for all that is queued in this turn of the loop."""
         if not self._flushing:
             self._flushing = True
             self.loop.call_soon(self._flush_late)
@@ -255,15 +252,9 @@ class Connection(asyncio.Protocol):
         self.answer_error(call_id, error, sink)
 
     def answer_error(self, call_id: Any, error: RPCError, sink: Any) -> None:
-        """Queue the answer that carries `error`."""
-        body = self.binding.encode_error(error)
-        if len(body) > self.limits.max_message_size:
-            body = self.binding.encode_error(type(error)(error.message[:1000], code=error.code))
-        out, self.core.out = self.core.out, sink.out
-        try:
-            self.core.send((Kind.ERROR, call_id, body))
-        finally:
-            self.core.out = out
+        """Queue the answer that carries `error`, if an answer is wanted."""
+        if sink.wanted:
+            self.binding.answer_error(sink, call_id, error)
 
     def flush(self) -> None:
         """Write everything queued, at once."""
@@ -278,20 +269,24 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         self.flush()
         self._close_if_done()
-        if self._paused and self.transport.get_write_buffer_size() > self._write_cap:
-            logger.warning("%s does not read its answers and was cut off", self.peer)
-            self.transport.abort()
-
-    @property
-    def _write_cap(self) -> int:
-        return MAX_UNREAD + self.limits.max_message_size
+        if self._paused and self.transport.get_write_buffer_size() > MAX_UNREAD + self.limits.max_message_size:
+            self._cut()
 
     # ---- calls that run here
 
-    def suspend(self, key: Any, task: asyncio.Task[None], deadline: float) -> None:
+    def suspend(self, key: Any, task: asyncio.Task[None], sink: Any) -> None:
         """Enter a call that did not end in its first step."""
-        if self.running.add(key, task, deadline):
-            self._set_timer()
+        sink.suspended()
+        deadline = sink.deadline
+        if self.running.add(key, task, inf if deadline is None else deadline.at):
+            self.set_timer()
+
+    def cancel(self, key: Any) -> None:
+        """Cancel a running call that nobody waits for any more; unknown keys are ignored."""
+        task = self.running.get(key)
+        if task is not None:
+            self._reasons[key] = None
+            task.cancel()
 
     def linger(self, future: asyncio.Future[Any]) -> None:
         """Count a thread whose call was cancelled, until it ends: it still uses this connection's share."""
@@ -303,13 +298,11 @@ class Connection(asyncio.Protocol):
 
     def finished(self, sink: Any) -> None:
         """A suspended call has queued its answer, or needs none."""
-        if not self.lost:
-            sink.answered()
-        elif not self.running:
-            self._on_close(self, None)
+        sink.answered()
 
-    def _set_timer(self) -> None:
-        expiry = min(self.running.next_expiry, self.calls.next_expiry)
+    def set_timer(self) -> None:
+        """Wake up when the next call expires, running here or waited for: one timer, whatever their number."""
+        expiry = min(self.running.next_expiry, self.caller.next_expiry)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -322,18 +315,22 @@ class Connection(asyncio.Protocol):
         for key, task in self.running.expired(now):
             self._reasons[key] = DeadlineExceeded("the deadline passed before the call was done")
             task.cancel()
-        for call_id, (future, _) in self.calls.expired(now):
-            self.forget(call_id)
-            if not future.done():
-                future.set_exception(DeadlineExceeded("no answer came before the deadline"))
-        self._set_timer()
+        self.caller.expire(now)
+        self.set_timer()
 
     # ---- the life of a connection
 
     @property
     def busy(self) -> bool:
         """Whether a call runs here or is waited for, or an answer is not written yet."""
-        return bool(len(self.running) or len(self.calls) or self._backlog or self.transport.get_write_buffer_size())
+        return bool(len(self.running) or len(self.caller) or self._backlog or self.transport.get_write_buffer_size())
+
+    def bind(self, codec: str) -> None:
+        """Take the codec that the peer chose, before anything that follows is read; raises `LookupError`."""
+        if self._rebind is not None:
+            self._stop_dispatch()
+            self.binding = self._rebind(codec)
+            self._handlers = _with_control(self.binding)
 
     def go_away(self, error: RPCError | None = None) -> None:
         """Say that no new calls are taken here. Those that run are still answered."""
@@ -344,10 +341,24 @@ class Connection(asyncio.Protocol):
             self.flush()
 
     def close(self) -> None:
-        """Write what is queued, then close."""
+        """Write what is queued, then close. What arrived and did not run yet is not run."""
         if not self.lost:
+            self._stop_dispatch()
+            self._backlog.clear()
             self.flush()
             self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what is queued is lost."""
+        if not self.lost:
+            self.transport.abort()
+
+    def cancel_all(self) -> list[asyncio.Task[None]]:
+        """Cancel every running call; gives their tasks."""
+        tasks = [task for _, task in self.running.items()]
+        for key, _ in self.running.items():
+            self.cancel(key)
+        return tasks
 
     def _close_if_done(self) -> None:
         if self._eof and not self.lost and not (len(self.running) or self._backlog):
@@ -356,8 +367,8 @@ class Connection(asyncio.Protocol):
     def tick(self, now: float) -> None:
         """Called about once a second: closes a connection that is idle, or whose message does not arrive."""
         reads, since = self._seen
-        if self._reads != reads or self.busy:
-            self._seen = (self._reads, now)
+        if self.reads != reads or self.busy:
+            self._seen = (self.reads, now)
         elif now - since > self.limits.idle_timeout and not self.core.waiting:
             self.go_away(Unavailable(f"idle for {self.limits.idle_timeout:g} s"))
             self.close()

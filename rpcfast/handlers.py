@@ -13,14 +13,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
 
 from rpcfast.call import Call, Context, Sink, current_sink, earliest
-from rpcfast.errors import DECODE_ERRORS, DeadlineExceeded, InvalidParams, ResourceExhausted
+from rpcfast.errors import DECODE_ERRORS, InvalidParams, ResourceExhausted
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, decode_custom
 from rpcfast.validation import explain, from_message
@@ -203,8 +202,7 @@ def _in_task(spec: ProcedureSpec, values: Callable[[Any], Any], invoke: Callable
         key = call_id if call_id not in running else object()
         task = _start(run(key, call_id, params, sink), loop=connection.loop)
         if not task.done():
-            deadline = sink.deadline
-            connection.suspend(key, task, inf if deadline is None else deadline.at)
+            connection.suspend(key, task, sink)
 
     return handle
 
@@ -242,9 +240,3 @@ def _with_timeout(handler: Handler, timeout: float) -> Handler:
             current_sink.reset(token)
 
     return handle
-
-
-def check_alive(sink: Sink) -> None:
-    """Raise `DeadlineExceeded` when the call's time was over before it began."""
-    if sink.deadline is not None and sink.deadline.remaining() == 0:
-        raise DeadlineExceeded("the deadline had passed before the call began")

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from rpcfast.call import Context
 from rpcfast.codecs import MAX_NESTING, Codec, decode_any, get_codec, nesting_of
-from rpcfast.errors import DECODE_ERRORS, ErrorBody, ParseError, RPCError, Unimplemented
+from rpcfast.errors import ErrorBody, ParseError, RPCError, Unimplemented
 from rpcfast.handlers import Handler, Reader, Threads, compile_handler, refusal
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, describe, is_open
@@ -135,7 +135,9 @@ class Binding(NamedTuple):
     handlers: dict[Any, Handler]
     names: dict[Any, str]
     """The name of the procedure behind a key, for messages."""
-    encode_error: Callable[[RPCError], bytes]
+    answer_error: Callable[[Any, Any, RPCError], None]
+    """Queue an error: `(sink, call id, error)`."""
+    decode_error: Callable[[bytes], RPCError]
     explain: Callable[[Any, Any], RPCError]
     """What is wrong with `(key, parameters as builtins)`."""
 
@@ -152,7 +154,7 @@ class Runtime:
         self.threads = Threads(limits)
         self.contract = jsonrpc.Contract(registry.procedures.values())
         self._native: dict[str, tuple[Codec, Binding]] = {}
-        self._json = Binding("jsonrpc", {}, {}, jsonrpc.encode_error, self._explain_json)
+        self._json = Binding("jsonrpc", {}, {}, jsonrpc.answer_error, _no_answers, self._explain_json)
         for spec in registry.procedures.values():
             self._add_json(spec)
         registry._runtimes.add(self)  # noqa: SLF001  # the other half of the same page
@@ -172,8 +174,7 @@ class Runtime:
         """The binding for native frames with a codec; raises `LookupError` for a codec that there is not."""
         if codec_name not in self._native:
             codec = get_codec(codec_name)
-            encode = _error_encoder(codec)
-            binding = Binding("native", {}, {}, encode, lambda _key, _value: ParseError("native bodies are bytes"))
+            binding = native_binding(codec, limits=self.limits)
             for spec in self.registry.procedures.values():
                 self._add_native(codec, binding, spec)
             self._native[codec_name] = codec, binding
@@ -219,13 +220,16 @@ def _refuse(reason: str) -> Handler:
     return handle
 
 
-def _error_encoder(codec: Codec) -> Callable[[RPCError], bytes]:
-    encode = codec.bind(ErrorBody)[0]
+def native_binding(codec: Codec, limits: Limits) -> Binding:
+    """A binding for native frames without procedures: what a client has."""
+    encode, decode = codec.bind(ErrorBody)
+    answer_error = native.answer_error_with(encode, limits.max_message_size)
+    return Binding("native", {}, {}, answer_error, lambda body: decode(body).to_error(), _bytes_explain_themselves)
 
-    def encode_error(error: RPCError) -> bytes:
-        try:
-            return encode(ErrorBody.of(error))
-        except (*DECODE_ERRORS, TypeError):  # data that the codec cannot carry: the rest is still worth sending
-            return encode(ErrorBody(error.code, error.message))
 
-    return encode_error
+def _no_answers(_: bytes) -> RPCError:
+    return ParseError("no calls are made over this protocol, so no answers come")
+
+
+def _bytes_explain_themselves(_key: Any, _value: Any) -> RPCError:
+    return ParseError("the parameters cannot be read")

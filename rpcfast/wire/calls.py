@@ -1,12 +1,13 @@
 """The table of calls in flight: ids and deadlines; floor 1: a value object. Time comes in as an argument.
 
+An id is a number that grows; a protocol whose ids are anything hashable may use those.
 A call that is answered within its own read never comes here.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["CallTable"]
 
@@ -19,7 +20,7 @@ class CallTable(Generic[T]):
     __slots__ = ("_entries", "last_id", "next_expiry")
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[float, T]] = {}
+        self._entries: dict[Any, tuple[float, T]] = {}
         self.next_expiry = inf
         """No call expires before this moment; it may be earlier than the first one that does."""
         self.last_id = 0
@@ -27,7 +28,7 @@ class CallTable(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, call_id: int) -> bool:
+    def __contains__(self, call_id: Any) -> bool:
         return call_id in self._entries
 
     def __repr__(self) -> str:
@@ -38,7 +39,7 @@ class CallTable(Generic[T]):
         self.last_id += 1
         return self.last_id
 
-    def add(self, call_id: int, waiting: T, deadline: float = inf) -> bool:
+    def add(self, call_id: Any, waiting: T, deadline: float = inf) -> bool:
         """Enter a call. True when it expires before every other: its owner has a timer to set."""
         self._entries[call_id] = (deadline, waiting)
         if deadline < self.next_expiry:
@@ -46,17 +47,26 @@ class CallTable(Generic[T]):
             return True
         return False
 
-    def get(self, call_id: int) -> T | None:
+    def get(self, call_id: Any) -> T | None:
         """What waits for the call, which stays in the table."""
         entry = self._entries.get(call_id)
         return None if entry is None else entry[1]
 
-    def pop(self, call_id: int) -> T | None:
+    def pop(self, call_id: Any) -> T | None:
         """Take a call out; None when it is unknown, finished or expired."""
         entry = self._entries.pop(call_id, None)
         return None if entry is None else entry[1]
 
-    def expired(self, now: float) -> list[tuple[int, T]]:
+    def pop_first(self) -> T:
+        """Take the oldest call out; raises `KeyError` when there is none."""
+        call_id = next(iter(self._entries), 0)
+        return self._entries.pop(call_id)[1]
+
+    def items(self) -> list[tuple[Any, T]]:
+        """Every call with what waits for it, oldest first."""
+        return [(call_id, waiting) for call_id, (_, waiting) in self._entries.items()]
+
+    def expired(self, now: float) -> list[tuple[Any, T]]:
         """The calls whose deadline is `now` or past; they stay until popped, without a deadline. Sets `next_expiry` anew.
 
         A scan, not a heap: most calls end long before their deadline, so the timer fires at most once per timeout and
@@ -69,7 +79,9 @@ class CallTable(Generic[T]):
         self.next_expiry = min((deadline for deadline, _ in entries.values()), default=inf)
         return dead
 
-    def drain(self) -> list[tuple[int, T]]:
+    def drain(self) -> list[tuple[Any, T]]:
         """Take every call out."""
-        entries, self._entries, self.next_expiry = self._entries, {}, inf
-        return [(call_id, waiting) for call_id, (_, waiting) in entries.items()]
+        items = self.items()
+        self._entries.clear()
+        self.next_expiry = inf
+        return items

@@ -26,7 +26,7 @@ from rpcfast.schema import ProcedureSpec, decode_custom
 from rpcfast.wire.events import Event, Kind
 from rpcfast.wire.jsontext import Splitter, first_repeated, may_repeat, repeats
 
-__all__ = ["Contract", "JsonRpcCore", "answer_with", "params_of"]
+__all__ = ["Contract", "JsonRpcCore", "answer_error", "answer_with", "params_of"]
 
 Id = int | float | str | None
 NO_ID: Final = msgspec.UNSET
@@ -256,12 +256,13 @@ def pack_answer(kind: int, call_id: Any, body: bytes) -> tuple[bytes, ...]:
     return _HEAD, b"null" if call_id is NO_ID else _encode(call_id), _RESULT if kind == Kind.RESULT else _ERROR, body, _END
 
 
-def encode_error(error: RPCError) -> bytes:
-    """An error object; data that cannot be encoded is left out rather than the whole answer lost."""
+def answer_error(sink: Any, call_id: Any, error: RPCError) -> None:
+    """The fast lane of `send((ERROR, …))`. Data that JSON cannot carry is left out rather than the whole answer lost."""
     try:
-        return _encode(ErrorBody.of(error))
+        body = _encode(ErrorBody.of(error))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return _encode(ErrorBody(error.code, error.message))
+        body = _encode(ErrorBody(error.code, error.message))
+    sink.out += pack_answer(Kind.ERROR, call_id, body)
 
 
 def _event_of(message: Any) -> Event:

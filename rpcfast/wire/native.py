@@ -15,7 +15,7 @@ import msgspec
 from rpcfast.errors import DECODE_ERRORS, ErrorBody, InvalidRequest, ParseError, ResourceExhausted, RPCError
 from rpcfast.wire.events import Event, Kind
 
-__all__ = ["MAGIC", "OPENING", "Hello", "NativeCore", "answer_with", "pack_call", "pack_frame"]
+__all__ = ["MAGIC", "OPENING", "Hello", "NativeCore", "answer_error_with", "answer_with", "pack_call", "pack_frame"]
 
 MAGIC: Final = b"\xf5rpc"
 """F5 begins no UTF-8 text, no msgpack-rpc request, no TLS record: nothing else on the port starts with it."""
@@ -37,6 +37,7 @@ MAX_NAME: Final = 255
 MAX_METADATA: Final = 16 * 1024
 MAX_METADATA_FIELDS: Final = 100
 MAX_HELLO: Final = 4096
+MAX_SHORT_MESSAGE: Final = 1000
 MAX_MICROSECONDS: Final = 2**64 - 1
 
 _SPOKEN: Final = frozenset(
@@ -58,7 +59,7 @@ class Hello(msgspec.Struct, omit_defaults=True):
     """A side's settings, its first frame. A member that is not known is skipped."""
 
     codec: str = "msgpack"
-    """Name of the codec of every body on this connection; the client chooses, the server repeats it."""
+    """Name of the codec of every body on this connection: the client's choice. A server's own is not looked at."""
     max_size: int = 16 * 1024 * 1024
     """The largest frame, without its header, that this side takes: bytes."""
 
@@ -120,6 +121,21 @@ def answer_with(
         out.append(body)
 
     return answer
+
+
+def answer_error_with(encode: Callable[[Any], bytes], max_size: int) -> Callable[[Any, int, RPCError], None]:
+    """The fast lane of `send((ERROR, …))`. Data that the codec cannot carry, or that is too large, is left out."""
+
+    def answer_error(sink: Any, call_id: int, error: RPCError) -> None:
+        try:
+            body = encode(ErrorBody.of(error))
+        except (*DECODE_ERRORS, TypeError):
+            body = b""
+        if not 0 < len(body) <= max_size:
+            body = encode(ErrorBody(error.code, error.message[:MAX_SHORT_MESSAGE]))
+        sink.out += (HEADER.pack(len(body), call_id, ERROR_WORD), body)
+
+    return answer_error
 
 
 class NativeCore:
