@@ -94,13 +94,13 @@ class Caller:
     def _release(self) -> None:
         """Start what was held back, oldest first."""
         while len(self.held) and len(self.waiting) < self._max_in_flight and not self._connection.leaving:
-            future, request = self.held.pop_first()
+            future, request = self.held.take_first()
             if not future.done():
                 self._start(future, request)
 
     def complete(self, call_id: int, body: bytes) -> None:
         """A result came."""
-        entry = self.waiting.pop(call_id)
+        entry = self.waiting.take(call_id)
         if entry is None:
             self.dropped += 1
             return
@@ -115,7 +115,7 @@ class Caller:
 
     def refuse(self, call_id: int, error: RPCError) -> None:
         """An error came."""
-        entry = self.waiting.pop(call_id)
+        entry = self.waiting.take(call_id)
         if entry is None:
             self.dropped += 1
             return
@@ -124,7 +124,7 @@ class Caller:
 
     def forget(self, call_id: int) -> None:
         """Tell the peer that an answer is no longer wanted; ids that are not waited for are ignored."""
-        if self.waiting.pop(call_id) is not None and not self._connection.lost:
+        if self.waiting.take(call_id) is not None and not self._connection.lost:
             self._connection.core.send((Kind.CANCEL, call_id, b""))
             self._connection.answered()
             self._release()
@@ -136,13 +136,13 @@ class Caller:
             _settle(future, DeadlineExceeded(error))
             self.forget(call_id)
         for key, (future, _) in self.held.expired(now):
-            self.held.pop(key)
+            self.held.take(key)
             _settle(future, DeadlineExceeded(error))
 
     def refuse_after(self, last_id: int, error: RPCError) -> None:
         """The peer will not look at calls with an id beyond `last_id`, nor at those held back."""
-        for call_id, _ in self.waiting.items():
-            if call_id > last_id and (entry := self.waiting.pop(call_id)) is not None:
+        for call_id, _ in self.waiting.in_order():
+            if call_id > last_id and (entry := self.waiting.take(call_id)) is not None:
                 _settle(entry[0], error)
         for _, (future, _) in self.held.drain():
             _settle(future, error)

@@ -75,8 +75,6 @@ class Connection(asyncio.Protocol):
         self.lost = False
         self.leaving = False
         """The peer, or this side, takes no new calls here."""
-        self.lingering = 0
-        """Threads that still run for calls which were cancelled."""
         self.loop = asyncio.get_running_loop()
         self.running: CallTable[asyncio.Task[None]] = CallTable()
         self.caller = Caller(self)
@@ -283,18 +281,18 @@ class Connection(asyncio.Protocol):
 
     def cancel(self, key: Any) -> None:
         """Cancel a running call that nobody waits for any more; unknown keys are ignored."""
-        task = self.running.get(key)
+        task = self.running.waiting(key)
         if task is not None:
             self._reasons[key] = None
             task.cancel()
 
     def linger(self, future: asyncio.Future[Any]) -> None:
-        """Count a thread whose call was cancelled, until it ends: it still uses this connection's share."""
-        self.lingering += 1
+        """A thread runs on though its call was cancelled: until it ends, it uses a place of this connection."""
+        self.max_in_flight -= 1
         future.add_done_callback(self._lingered)
 
     def _lingered(self, _: Any) -> None:
-        self.lingering -= 1
+        self.max_in_flight += 1
 
     def finished(self, sink: Any) -> None:
         """A suspended call has queued its answer, or needs none."""
@@ -355,8 +353,8 @@ class Connection(asyncio.Protocol):
 
     def cancel_all(self) -> list[asyncio.Task[None]]:
         """Cancel every running call; gives their tasks."""
-        tasks = [task for _, task in self.running.items()]
-        for key, _ in self.running.items():
+        tasks = [task for _, task in self.running.in_order()]
+        for key, _ in self.running.in_order():
             self.cancel(key)
         return tasks
 

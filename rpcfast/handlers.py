@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from asyncio import Task
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -71,14 +71,13 @@ class Threads:
 
 def compile_handler(spec: ProcedureSpec, read: Reader, answer: Answer, threads: Threads) -> Handler:
     """Choose the lane of a procedure and bind everything to it."""
-    values = _values_of(spec, read)
     invoke = _invoker(spec)
     if spec.is_async:
-        handler = _in_task(spec, values, invoke, answer)
+        handler = _in_task(spec, read, invoke, answer)
     elif spec.thread:
-        handler = _in_task(spec, values, _threaded(invoke, threads), answer)
+        handler = _in_task(spec, read, _threaded(invoke, threads), answer)
     else:
-        handler = _inline(spec, values, invoke, answer)
+        handler = _inline(spec, read, invoke, answer)
     return handler if spec.timeout is None else _with_timeout(handler, spec.timeout)
 
 
@@ -150,57 +149,57 @@ def _invoker(spec: ProcedureSpec) -> Callable[..., Any]:
     return lambda context, *values: function(*values[:place], context, *values[place:split], **named(values))
 
 
-def _inline(spec: ProcedureSpec, values: Callable[[Any], Any], invoke: Callable[..., Any], answer: Answer) -> Handler:
+def _inline(spec: ProcedureSpec, read: Reader, invoke: Callable[..., Any], answer: Answer) -> Handler:
+    values, typed = _values_of(spec, read), read.typed
     if spec.injected is not None:
+        return lambda call_id, payload, sink: answer(sink, call_id, invoke(Context(sink), *values(payload)))
+    if not spec.plain:
+        return lambda call_id, payload, sink: answer(sink, call_id, invoke(*values(payload)))
 
-        def handle_with_context(call_id: Any, payload: Any, sink: Sink) -> None:
-            params = values(payload)
-            answer(sink, call_id, invoke(Context(sink), *params))
-
-        return handle_with_context
-
-    def handle(call_id: Any, payload: Any, sink: Sink) -> None:
-        answer(sink, call_id, invoke(*values(payload)))
+    def handle(call_id: Any, payload: Any, sink: Sink) -> None:  # `values`, unrolled: this is the hot path
+        try:
+            params = typed(payload)
+            if type(params) is not tuple:
+                params = astuple(params)
+        except DECODE_ERRORS as error:
+            raise _explained(spec, read, payload, error) from None
+        answer(sink, call_id, invoke(*params))
 
     return handle
 
 
-_EAGER: Final = sys.version_info >= (3, 12)
-if _EAGER:
-    _start = partial(asyncio.Task, eager_start=True)
-else:
-    # 3.11 has no eager tasks. Driving the first step by hand would be as fast, but then asyncio.timeout() and
-    # current_task() fail inside it, so the scheduler runs it.
-    _start = asyncio.Task
+_EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+"""3.11 has no eager tasks. Driving the first step by hand would be as fast there, but asyncio.timeout() and current_task()
+fail in such a step; so the scheduler runs it."""
 
 
-def _in_task(spec: ProcedureSpec, values: Callable[[Any], Any], invoke: Callable[..., Any], answer: Answer) -> Handler:
+def _in_task(spec: ProcedureSpec, read: Reader, invoke: Callable[..., Any], answer: Answer) -> Handler:
     """Run in a task that is done already when the coroutine never waits; only then is it entered as in flight."""
-    gate = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
-    if gate is not None:
-        invoke = _gated(invoke, gate)
-    with_context = spec.injected is not None
+    values, name, with_context = _values_of(spec, read), spec.name, spec.injected is not None
+    if spec.max_concurrency:
+        invoke = _gated(invoke, asyncio.Semaphore(spec.max_concurrency))
 
     async def run(key: Any, call_id: Any, params: tuple[Any, ...], sink: Any) -> None:
-        connection = sink.connection
         try:
             answer(sink, call_id, await invoke(*params))
         except BaseException as error:  # noqa: BLE001  # answered and logged there, SystemExit too
-            connection.failed(spec.name, call_id, error, sink, key)
-        if connection.running.pop(key) is not None:
+            sink.connection.failed(name, call_id, error, sink, key)
+        connection = sink.connection
+        if key in connection.running:
+            connection.running.take(key)
             connection.finished(sink)
 
-    def handle(call_id: Any, payload: Any, sink: Sink) -> None:
+    def handle(call_id: Any, payload: Any, sink: Any) -> None:
         params = values(payload)
         if with_context:
             params = (Context(sink), *params)
         connection = sink.connection
         running = connection.running
-        if len(running) + connection.lingering >= connection.max_in_flight:
+        if len(running) >= connection.max_in_flight:
             raise ResourceExhausted(f"{connection.max_in_flight} calls of this connection are in flight already")
         # JSON-RPC does not forbid to use an id again while its call runs; the table needs a key of its own then.
         key = call_id if call_id not in running else object()
-        task = _start(run(key, call_id, params, sink), loop=connection.loop)
+        task = Task(run(key, call_id, params, sink), loop=connection.loop, **_EAGER)
         if not task.done():
             connection.suspend(key, task, sink)
 

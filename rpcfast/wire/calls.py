@@ -14,22 +14,19 @@ __all__ = ["CallTable"]
 T = TypeVar("T")
 
 
-class CallTable(Generic[T]):
-    """Calls by id, each with what waits for it and the moment (seconds, the caller's clock) at which it expires."""
+class CallTable(dict[Any, tuple[float, T]], Generic[T]):
+    """Calls by id: each with the moment (seconds, the caller's clock) at which it expires, and what waits for it.
 
-    __slots__ = ("_entries", "last_id", "next_expiry")
+    A dict, so that `len` and `in` cost what they cost in C; entries are added and taken by the methods here.
+    """
+
+    __slots__ = ("last_id", "next_expiry")
 
     def __init__(self) -> None:
-        self._entries: dict[Any, tuple[float, T]] = {}
+        super().__init__()
         self.next_expiry = inf
         """No call expires before this moment; it may be earlier than the first one that does."""
         self.last_id = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, call_id: Any) -> bool:
-        return call_id in self._entries
 
     def __repr__(self) -> str:
         return f"<CallTable {len(self)} in flight, last id {self.last_id}>"
@@ -41,47 +38,45 @@ class CallTable(Generic[T]):
 
     def add(self, call_id: Any, waiting: T, deadline: float = inf) -> bool:
         """Enter a call. True when it expires before every other: its owner has a timer to set."""
-        self._entries[call_id] = (deadline, waiting)
+        self[call_id] = (deadline, waiting)
         if deadline < self.next_expiry:
             self.next_expiry = deadline
             return True
         return False
 
-    def get(self, call_id: Any) -> T | None:
+    def waiting(self, call_id: Any) -> T | None:
         """What waits for the call, which stays in the table."""
-        entry = self._entries.get(call_id)
+        entry = self.get(call_id)
         return None if entry is None else entry[1]
 
-    def pop(self, call_id: Any) -> T | None:
+    def take(self, call_id: Any) -> T | None:
         """Take a call out; None when it is unknown, finished or expired."""
-        entry = self._entries.pop(call_id, None)
+        entry = self.pop(call_id, None)
         return None if entry is None else entry[1]
 
-    def pop_first(self) -> T:
-        """Take the oldest call out; raises `KeyError` when there is none."""
-        call_id = next(iter(self._entries), 0)
-        return self._entries.pop(call_id)[1]
+    def take_first(self) -> T:
+        """Take the oldest call out; raises `StopIteration` when there is none."""
+        return self.pop(next(iter(self)))[1]
 
-    def items(self) -> list[tuple[Any, T]]:
-        """Every call with what waits for it, oldest first."""
-        return [(call_id, waiting) for call_id, (_, waiting) in self._entries.items()]
+    def in_order(self) -> list[tuple[Any, T]]:
+        """Every call with what waits for it, oldest first: a copy, so that calls may be taken meanwhile."""
+        return [(call_id, waiting) for call_id, (_, waiting) in self.items()]
 
     def expired(self, now: float) -> list[tuple[Any, T]]:
-        """The calls whose deadline is `now` or past; they stay until popped, without a deadline. Sets `next_expiry` anew.
+        """The calls whose deadline is `now` or past; they stay until taken, without a deadline. Sets `next_expiry` anew.
 
         A scan, not a heap: most calls end long before their deadline, so the timer fires at most once per timeout and
         a call pays one comparison, not a push and a lazy removal.
         """
-        entries = self._entries
-        dead = [(call_id, waiting) for call_id, (deadline, waiting) in entries.items() if deadline <= now]
+        dead = [(call_id, waiting) for call_id, (deadline, waiting) in self.items() if deadline <= now]
         for call_id, waiting in dead:
-            entries[call_id] = (inf, waiting)
-        self.next_expiry = min((deadline for deadline, _ in entries.values()), default=inf)
+            self[call_id] = (inf, waiting)
+        self.next_expiry = min((deadline for deadline, _ in self.values()), default=inf)
         return dead
 
     def drain(self) -> list[tuple[Any, T]]:
         """Take every call out."""
-        items = self.items()
-        self._entries.clear()
+        calls = self.in_order()
+        self.clear()
         self.next_expiry = inf
-        return items
+        return calls

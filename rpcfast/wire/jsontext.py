@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from rpcfast.errors import DECODE_ERRORS
+
 __all__ = ["MAX_NESTING", "Splitter", "first_repeated", "may_repeat", "repeats"]
 
 MAX_NESTING: Final = 128
@@ -176,8 +178,12 @@ def may_repeat(text: bytes, messages: int) -> bool:
 
 
 def repeats(text: bytes) -> bool:
-    """Whether the suspicion stays when what stands inside the members' values is not counted."""
-    envelopes = [e for item in _decode_envelopes(text) for e in (item if isinstance(item, list) else (item,))]
+    """Whether the suspicion stays when what stands inside the members' values is not counted, or cannot be told."""
+    try:
+        items = _decode_envelopes(text)
+    except DECODE_ERRORS:
+        return True
+    envelopes = [e for item in items for e in (item if isinstance(item, list) else (item,))]
     inside = b"\n".join([bytes(raw) for e in envelopes for raw in msgspec.structs.astuple(e)])
     if text.count(b"\\u") > inside.count(b"\\u"):
         return True

@@ -27,6 +27,7 @@ HEADER_SIZE: Final = 16
 CALL_WORD: Final = Kind.CALL << 24
 RESULT_WORD: Final = Kind.RESULT << 24
 ERROR_WORD: Final = Kind.ERROR << 24
+RESULT: Final = Kind.RESULT
 
 IGNORE: Final = 0x80
 TIMEOUT: Final = 0x01
@@ -34,6 +35,7 @@ METADATA: Final = 0x02
 _FLAGS: Final = IGNORE | TIMEOUT | METADATA
 
 MAX_NAME: Final = 255
+MAX_CALL_WORD: Final = CALL_WORD + MAX_NAME
 MAX_METADATA: Final = 16 * 1024
 MAX_METADATA_FIELDS: Final = 100
 MAX_HELLO: Final = 4096
@@ -204,34 +206,33 @@ class NativeCore:
             self._chunks.append(data)
         self._have, self._need = len(data), need
 
-    def _receive_frames(self, data: bytes, stop: int) -> None:  # state switch: the hot loop, kept in one piece
+    def _receive_frames(self, data: bytes, stop: int) -> None:  # the hot loop, kept in one piece
         append, unpack, last_id = self._events.append, HEADER.unpack_from, self.last_id
-        max_size, whole, need = self._hello.max_size, len(data) - HEADER_SIZE + 1, HEADER_SIZE
-        while stop < whole:
+        max_size, length, need = self._hello.max_size, len(data), HEADER_SIZE
+        while length - stop >= HEADER_SIZE:
             size, call_id, word = unpack(data, stop)
             start = stop + HEADER_SIZE
             end = start + size
-            if size > max_size:
-                self.last_id = last_id
-                return self._too_large(size)
-            if end > len(data):
+            if end > length or size > max_size:
                 need += size
                 break
-            stop = end
-            if word == RESULT_WORD:
-                append((Kind.RESULT, call_id, data[start:end]))
-                continue
             split = start + word - CALL_WORD
-            if start < split <= end and last_id < call_id and split - start <= MAX_NAME:
+            if start < split <= end and last_id < call_id and word <= MAX_CALL_WORD:
                 last_id = call_id
                 append((data[start:split], call_id, data[split:end]))
+            elif word == RESULT_WORD:
+                append((RESULT, call_id, data[start:end]))
             else:
                 self.last_id = last_id
                 if not self._receive_other(call_id, word, data[start:end]):
-                    return None
+                    return
                 last_id = self.last_id
+            stop = end
         self.last_id = last_id
-        self._keep(data[stop:], need)
+        if need > HEADER_SIZE + max_size:
+            self._too_large(need - HEADER_SIZE)
+        else:
+            self._keep(data[stop:], need)
 
     def _receive_other(self, call_id: int, word: int, body: bytes) -> bool:
         """Every frame that is no plain call and no result. False when it ended the connection."""
