@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(chosen: Sequence[rows.Row], rounds: int, seconds: float, *, save: bool = False) -> list[method.Result]:
     results: list[method.Result] = []
-    with _console.status("starting servers") as status:
+    with _console.status("starting servers", refresh_per_second=1) as status:
         for number, row in enumerate(chosen, start=1):
             results.append(method.measure(row, rounds=rounds, seconds=seconds, progress=status.update))
             if save:

@@ -1,8 +1,8 @@
 /* The load generator's loop: N connections, each with `depth` calls in flight, answers of one known size.
  *
- * Python connects, shakes hands and says what goes out and what must come back; this file only sends, receives, compares
- * and times. It is compiled as a shared library by load_c.py and knows no protocol: an answer is `answer_size` bytes that
- * must match a template wherever `mask` is not zero, and answers must come in the order of their calls.
+ * Python connects, shakes hands and says what goes out and what must come back; this file only sends, receives,
+ * compares and times. load_c.py compiles it as a shared library. It knows no protocol: an answer is `answer_size` bytes
+ * that must match a template wherever `mask` is not zero, and answers must come in the order of their calls.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -108,8 +108,8 @@ static void take_answer(struct line *l, const struct wire *w, const uint8_t *ans
     t->calls++;
 }
 
-static void take_bytes(struct line *l, const struct wire *w, const uint8_t *data, uint64_t size, uint64_t depth, uint64_t at,
-                       struct tally *t, uint64_t *histogram) {
+static void take_bytes(struct line *l, const struct wire *w, const uint8_t *data, uint64_t size, uint64_t depth,
+                       uint64_t at, struct tally *t, uint64_t *histogram) {
     if (l->part_size) {
         uint64_t rest = w->answer_size - l->part_size, more = size < rest ? size : rest;
         memcpy(l->part + l->part_size, data, more);
@@ -147,8 +147,8 @@ static uint64_t in_flight(const struct line *lines, int count) {
     return sum;
 }
 
-static int loop(int poll, struct line *lines, int count, const struct wire *w, uint64_t depth, uint64_t end, struct tally *t,
-                uint64_t *histogram) {
+static int loop(int poll, struct line *lines, int count, const struct wire *w, uint64_t depth, uint64_t end,
+                struct tally *t, uint64_t *histogram) {
     struct epoll_event events[EVENTS];
     uint8_t *buffer = malloc(READ_SIZE);
     int lost = 0;
@@ -163,8 +163,8 @@ static int loop(int poll, struct line *lines, int count, const struct wire *w, u
     return lost;
 }
 
-/* Drive `count` connections for `nanoseconds`, then wait for what is in flight. `ids` holds each connection's next id, and is
- * moved on. Returns 0, or the number of calls that were never answered (a lost connection or five silent seconds). */
+/* Drive `count` connections for `nanoseconds`, then wait for what is in flight. `ids` holds each connection's next id,
+ * and is moved on. Returns 0, or the number of calls never answered (a lost connection or five silent seconds). */
 uint64_t load_run(const int *fds, uint64_t *ids, int count, uint64_t depth, const struct wire *w, uint64_t nanoseconds,
                   struct tally *t) {
     int poll = epoll_create1(0);

@@ -43,7 +43,7 @@ class Run:
         return self._runs[epoch]
 
     def take(self, first: int, count: int) -> memoryview:
-        """Return the bytes of calls `first` and on: `count` of them, or as many as are left in their run."""
+        """Return the bytes of `count` calls from id `first` on, or of as many as are left in that run."""
         if self._id_at is None:
             epoch, start = 0, 0
             if not self._runs:
@@ -54,7 +54,7 @@ class Run:
 
 
 class _Line:
-    """One connection: its next id, its calls in flight as (when sent, how many), and bytes of an answer not yet whole."""
+    """One connection: its next id, its calls in flight as (when sent, how many), and the bytes of a cut answer."""
 
     def __init__(self, sock: socket, next_id: int) -> None:
         self.sock = sock
@@ -97,8 +97,7 @@ def run(sockets: Sequence[socket], ids: list[int], wire: Wire, depth: int, secon
     for number, line in lines.items():
         poll.register(number, select.EPOLLIN)
         line.call(calls, depth, start)
-    latencies: list[tuple[int, int]] = []
-    wrong = _loop(poll, lines, wire, calls, start + int(seconds * 1e9), latencies)
+    latencies, wrong = _loop(poll, lines, wire, calls, start + int(seconds * 1e9))
     elapsed = time.monotonic_ns() - start
     poll.close()
     ids[:] = [line.next_id for line in lines.values()]
@@ -109,8 +108,9 @@ def run(sockets: Sequence[socket], ids: list[int], wire: Wire, depth: int, secon
 
 
 def _loop(
-    poll: select.epoll, lines: dict[int, _Line], wire: Wire, calls: Run, end: int, latencies: list[tuple[int, int]]
-) -> int:
+    poll: select.epoll, lines: dict[int, _Line], wire: Wire, calls: Run, end: int
+) -> tuple[list[tuple[int, int]], int]:
+    latencies: list[tuple[int, int]] = []
     buffer = bytearray(1 << 18)
     size, mask = len(wire.answer), int.from_bytes(wire.mask, "big")
     expected = int.from_bytes(wire.answer, "big") & mask
@@ -130,7 +130,7 @@ def _loop(
                 line.call(calls, done, at)
         if not ready or not received:
             break  # silence or a closed connection: what is in flight counts as wrong
-    return wrong
+    return latencies, wrong
 
 
 def _percentile(latencies: Sequence[tuple[int, int]], rank: float) -> float:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 NAME = "FastAPI POST"
-SETTINGS = "uvicorn, uvloop, httptools, one worker, keep-alive, access log off; async def, pydantic model in, response model out"
+SETTINGS = "uvicorn, uvloop, httptools, one worker, keep-alive, access log off; "
+    "async def, pydantic model in, response model out"
 _PACKAGES = ("fastapi", "pydantic", "uvicorn", "uvloop", "httptools")
 
 
