@@ -34,16 +34,18 @@ Progress = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """The median of some rounds, and their extremes."""
+    """The median of some rounds, their extremes, and the share of rounds above 1 (for ratios)."""
 
     median: float
     low: float
     high: float
+    above_one: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Spread of some values, at least one."""
-        return cls(statistics.median(values), min(values), max(values))
+        above = sum(value > 1 for value in values) / len(values)
+        return cls(statistics.median(values), min(values), max(values), above)
 
 
 @dataclasses.dataclass(frozen=True)

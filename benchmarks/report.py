@@ -17,6 +17,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 _UNITS: dict[Metric, str] = {"rate": "calls/s", "p50": "µs", "cpu": "µs of CPU per call"}
 
 _COLUMNS = "p50 µs | p99 µs | server CPU µs | server busy | wrong | driven by"
+_AGREED = 0.8  # the share of rounds that must agree who is faster, or it is a tie
 _MANY = 1000  # from here on, figures are whole numbers with separators
 
 _HEAD = """\
@@ -27,7 +28,8 @@ carries over to another one are the ratios.
 
 - Server and load generator are fresh processes, each pinned to a core of its own where the system allows it.
 - Contestants take turns (A B A B ...), {rounds} rounds of {seconds} s after a warm-up; medians, with the lowest and
-  the highest round in brackets. Ratios are taken round by round. A ratio whose range holds 1 is called a tie.
+  the highest round in brackets. Ratios are taken round by round;
+  where fewer than four rounds in five agree on who is faster, that is called a tie.
 - The servers' rows are driven by prepared bytes (benchmarks/load.c, or load_python.py where there is no C compiler),
   and the C generator compares every answer. The row `generator` shows what it can do. gRPC's servers are driven by
   gRPC's own client, the clients' rows by the clients themselves.
@@ -137,5 +139,5 @@ def _ratio(spread: Spread | None) -> str:
     if spread is None:
         return ""
     return f"**{_figure(spread.median)}** [{_figure(spread.low)} .. {_figure(spread.high)}]" + (
-        " tie" if spread.low <= 1 <= spread.high else ""
+        " tie" if 1 - _AGREED < spread.above_one < _AGREED else ""
     )

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 NAME = "FastAPI POST"
-SETTINGS = "uvicorn, uvloop, httptools, one worker, keep-alive, access log off; "
-    "async def, pydantic model in, response model out"
+SETTINGS = (
+    "uvicorn, uvloop, httptools, one worker, keep-alive, access log off; async def, pydantic model in, "
+    "response model out; more than one call in flight is pipelined"
+)
 _PACKAGES = ("fastapi", "pydantic", "uvicorn", "uvloop", "httptools")
 
 
