@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "rows":
         for row in rows.ROWS:
-            _console.print(f"{row.name:20} {row.title}", highlight=False)
+            _console.print(f"{row.name:20} {row.title}", highlight=False, soft_wrap=True)
     elif options.command == "row":
         (result,) = _measure([rows.find(options.name)], options.rounds, options.seconds)
         _show(result)
