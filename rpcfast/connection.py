@@ -94,9 +94,8 @@ class Connection(asyncio.Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self.reads = 0
         """Times that bytes arrived."""
-        self._received = 0
         self._seen = (0, monotonic())
-        self._waiting_since: tuple[float, int] | None = None
+        self._waiting_since = (monotonic(), 0)
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "leaving" if self.leaving else "open"
@@ -117,7 +116,6 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol.data_received`."""
         self.reads += 1
-        self._received += len(data)
         core = self.core
         core.receive_data(data)
         token = current_sink.set(self)
@@ -371,16 +369,17 @@ class Connection(asyncio.Protocol):
             self.go_away(Unavailable(f"idle for {self.limits.idle_timeout:g} s"))
             self.close()
             return
-        if not self.core.waiting or self._paused:
-            self._waiting_since = None
-        elif self._waiting_since is None:
-            self._waiting_since = (now, self._received)
-        else:
-            self._check_rate(now, *self._waiting_since)
+        self._check_progress(now)
 
-    def _check_rate(self, now: float, began: float, received: int) -> None:
-        seconds = now - began
-        if seconds > self.limits.frame_timeout and self._received - received < self.limits.min_rate * seconds:
+    def _check_progress(self, now: float) -> None:
+        """Close a connection whose message neither arrives in time nor faster than `min_rate`."""
+        waiting = 0 if self._paused else self.core.waiting
+        since, had = self._waiting_since
+        if waiting <= had:  # nothing waits, or something else does
+            self._waiting_since = (now, waiting)
+            return
+        seconds = now - since
+        if seconds > self.limits.frame_timeout and waiting - had < self.limits.min_rate * seconds:
             self.go_away(DeadlineExceeded(f"a message did not arrive whole within {self.limits.frame_timeout:g} s"))
             self.close()
 

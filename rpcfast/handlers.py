@@ -24,17 +24,23 @@ from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, decode_custom
 from rpcfast.validation import explain, from_message
 
-__all__ = ["Handler", "Reader", "Threads", "compile_handler", "refusal"]
+__all__ = ["Handler", "Threads", "Wire", "compile_handler", "refusal"]
 
 Handler: TypeAlias = Callable[[Any, Any, Any], None]
 Answer: TypeAlias = Callable[[Any, Any, Any], None]
 
 
-class Reader(NamedTuple):
-    """How a protocol reads a payload: with types on the good path, to builtins for the error message."""
+class Wire(NamedTuple):
+    """What a protocol and codec do for one procedure."""
 
     typed: Callable[[Any], Any]
+    """Payload to typed parameters."""
     lenient: Callable[[Any], Any]
+    """Payload to parameters as builtins, for the error message."""
+    answer: Answer
+    """`(sink, call id, result)`: queue the answer."""
+    inline: Callable[..., Handler]
+    """`(explain, function)`: the handler of a plain function, in one piece."""
 
 
 class Threads:
@@ -69,15 +75,15 @@ class Threads:
             self._pool = None
 
 
-def compile_handler(spec: ProcedureSpec, read: Reader, answer: Answer, threads: Threads) -> Handler:
+def compile_handler(spec: ProcedureSpec, wire: Wire, threads: Threads) -> Handler:
     """Choose the lane of a procedure and bind everything to it."""
     invoke = _invoker(spec)
     if spec.is_async:
-        handler = _in_task(spec, read, invoke, answer)
+        handler = _in_task(spec, wire, invoke)
     elif spec.thread:
-        handler = _in_task(spec, read, _threaded(invoke, threads), answer)
+        handler = _in_task(spec, wire, _threaded(invoke, threads))
     else:
-        handler = _inline(spec, read, invoke, answer)
+        handler = _inline(spec, wire, invoke)
     return handler if spec.timeout is None else _with_timeout(handler, spec.timeout)
 
 
@@ -91,27 +97,25 @@ def refusal(spec: ProcedureSpec, value: Any, cause: Exception | None = None) -> 
     return InvalidParams(f"{spec.name}: {places}{more}", data={"errors": errors})
 
 
-def _values_of(spec: ProcedureSpec, read: Reader) -> Callable[[Any], tuple[Any, ...]]:
-    """How a payload that is not one plain tuple becomes the values of the parameters, in order."""
-    typed, positional, plain = read.typed, None if spec.plain else spec.positional, spec.plain
+def _values_of(spec: ProcedureSpec, wire: Wire) -> Callable[[Any], tuple[Any, ...]]:
+    """How a payload becomes the values of the parameters, in order."""
+    typed, plain, explain = wire.typed, spec.plain, _explainer(spec, wire)
 
     def values(payload: Any) -> tuple[Any, ...]:
         try:
             params = typed(payload)
-            if type(params) is tuple:
-                if plain:
-                    return params
-                params = _by_position(spec, positional, params)
-            return astuple(params)
+            if type(params) is not tuple:
+                return astuple(params)
+            return params if plain else astuple(_by_position(spec, params))
         except DECODE_ERRORS as error:
-            raise _explained(spec, read, payload, error) from None
+            raise explain(payload, error) from None
 
     return values
 
 
-def _by_position(spec: ProcedureSpec, positional: Any, params: tuple[Any, ...]) -> Any:
+def _by_position(spec: ProcedureSpec, params: tuple[Any, ...]) -> Any:
     """Fill in defaults: what was given by position, and the keyword-only parameters' own."""
-    given = msgspec.convert(params, positional, dec_hook=decode_custom)
+    given = msgspec.convert(params, spec.positional, dec_hook=decode_custom)
     keyword_only = [p for p in spec.parameters if p.keyword_only]
     if not keyword_only:
         return given
@@ -120,14 +124,18 @@ def _by_position(spec: ProcedureSpec, positional: Any, params: tuple[Any, ...]) 
     return spec.by_name(**msgspec.structs.asdict(given))
 
 
-def _explained(spec: ProcedureSpec, read: Reader, payload: Any, error: Exception) -> InvalidParams:
-    try:
-        value = read.lenient(payload)
-    except DECODE_ERRORS as reason:
-        return InvalidParams(
-            f"{spec.name}: the parameters cannot be read: {reason}", data={"errors": [from_message(reason)]}
-        )
-    return refusal(spec, value, error)
+def _explainer(spec: ProcedureSpec, wire: Wire) -> Callable[[Any, Exception], InvalidParams]:
+    """What is wrong with a payload that its types refused."""
+
+    def explain(payload: Any, error: Exception) -> InvalidParams:
+        try:
+            value = wire.lenient(payload)
+        except DECODE_ERRORS as reason:
+            text = f"{spec.name}: the parameters cannot be read: {reason}"
+            return InvalidParams(text, data={"errors": [from_message(reason)]})
+        return refusal(spec, value, error)
+
+    return explain
 
 
 def _invoker(spec: ProcedureSpec) -> Callable[..., Any]:
@@ -149,23 +157,13 @@ def _invoker(spec: ProcedureSpec) -> Callable[..., Any]:
     return lambda context, *values: function(*values[:place], context, *values[place:split], **named(values))
 
 
-def _inline(spec: ProcedureSpec, read: Reader, invoke: Callable[..., Any], answer: Answer) -> Handler:
-    values, typed = _values_of(spec, read), read.typed
-    if spec.injected is not None:
-        return lambda call_id, payload, sink: answer(sink, call_id, invoke(Context(sink), *values(payload)))
-    if not spec.plain:
+def _inline(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Handler:
+    if spec.plain and spec.injected is None:
+        return wire.inline(_explainer(spec, wire), invoke)
+    values, answer = _values_of(spec, wire), wire.answer
+    if spec.injected is None:
         return lambda call_id, payload, sink: answer(sink, call_id, invoke(*values(payload)))
-
-    def handle(call_id: Any, payload: Any, sink: Sink) -> None:  # `values`, unrolled: this is the hot path
-        try:
-            params = typed(payload)
-            if type(params) is not tuple:
-                params = astuple(params)
-        except DECODE_ERRORS as error:
-            raise _explained(spec, read, payload, error) from None
-        answer(sink, call_id, invoke(*params))
-
-    return handle
+    return lambda call_id, payload, sink: answer(sink, call_id, invoke(Context(sink), *values(payload)))
 
 
 _EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
@@ -173,9 +171,9 @@ _EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3,
 fail in such a step; so the scheduler runs it."""
 
 
-def _in_task(spec: ProcedureSpec, read: Reader, invoke: Callable[..., Any], answer: Answer) -> Handler:
+def _in_task(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Handler:
     """Run in a task that is done already when the coroutine never waits; only then is it entered as in flight."""
-    values, name, with_context = _values_of(spec, read), spec.name, spec.injected is not None
+    values, answer, name, with_context = _values_of(spec, wire), wire.answer, spec.name, spec.injected is not None
     if spec.max_concurrency:
         invoke = _gated(invoke, asyncio.Semaphore(spec.max_concurrency))
 

