@@ -82,6 +82,12 @@ class Caller:
             raise ResourceExhausted(f"{MAX_HELD} calls wait for this connection already")
         return future
 
+    def notify(self, request: Request) -> None:
+        """Queue a notification: no answer comes."""
+        name, body, _, _, timeout, metadata = request
+        self._connection.core.send((Kind.NOTIFICATION, 0, (name, body, timeout, metadata)))
+        self._connection.answered()
+
     def _start(self, future: CallFuture, request: Request) -> None:
         name, body, decode, deadline, timeout, metadata = request
         connection, waiting = self._connection, self.waiting

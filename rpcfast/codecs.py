@@ -55,7 +55,7 @@ def _children(value: Any) -> Any:
 
 
 def bounded(decode: Decode, kind: Any) -> Decode:
-    """`decode`, with nesting beyond `MAX_NESTING` refused; types that cannot nest without bound pay nothing."""
+    """`decode` for what a peer sends, with nesting beyond `MAX_NESTING` refused; types that cannot nest so pay nothing."""
     if not is_open(kind):
         return decode
 
@@ -75,7 +75,7 @@ class MsgpackCodec:
         """See `Codec.bind`."""
         encoder = msgspec.msgpack.Encoder(enc_hook=encode_custom)
         decoder = msgspec.msgpack.Decoder(kind, dec_hook=decode_custom)
-        return encoder.encode, bounded(decoder.decode, kind)
+        return encoder.encode, decoder.decode
 
 
 class JsonCodec:
@@ -85,7 +85,7 @@ class JsonCodec:
         """See `Codec.bind`."""
         encode = orjson.dumps if _is_bulk(kind) else msgspec.json.Encoder(enc_hook=encode_custom_json).encode
         decoder = msgspec.json.Decoder(kind, dec_hook=decode_custom)
-        return encode, bounded(decoder.decode, kind)
+        return encode, decoder.decode
 
 
 def _is_bulk(kind: Any) -> bool:
@@ -100,7 +100,7 @@ class RawCodec:
 
     def bind(self, kind: Any, /) -> tuple[Encode, Decode]:
         """See `Codec.bind`."""
-        if kind is bytes:
+        if kind is bytes or kind is Any:
             return bytes, bytes
         if _single_bytes(kind):
             return _only, lambda data: (data,)
@@ -110,12 +110,14 @@ class RawCodec:
 
 
 def _single_bytes(kind: Any) -> bool:
-    return any(get_origin(arm) is tuple and get_args(arm) == (bytes,) for arm in (kind, *get_args(kind)))
+    arms = (kind, *get_args(kind))
+    return any(get_origin(arm) is tuple and get_args(arm) in ((bytes,), (Any, ...)) for arm in arms)
 
 
-def _only(values: tuple[bytes]) -> bytes:
-    (value,) = values
-    return value
+def _only(values: Any) -> bytes:
+    if type(values) is not tuple or len(values) != 1 or not isinstance(values[0], bytes | bytearray | memoryview):
+        raise TypeError("the raw codec carries exactly one bytes parameter, by position")
+    return bytes(values[0])
 
 
 _codecs: dict[str, Codec] = {"json": JsonCodec(), "msgpack": MsgpackCodec(), "raw": RawCodec()}

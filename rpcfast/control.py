@@ -84,11 +84,11 @@ def _on_call(call_id: Any, payload: Any, sink: Any) -> None:
     _run((key, call_id, params), call)
 
 
-def _on_notification(_: Any, payload: Any, sink: Any) -> None:
+def _on_notification(call_id: Any, payload: Any, sink: Any) -> None:
     key, params, timeout, metadata = payload
     discard = Discard(sink.connection, metadata)
     discard.deadline = earliest(None, timeout)
-    _run((key, None, params), discard)
+    _run((key, call_id, params), discard)
 
 
 def _on_batch(_: Any, events: Any, sink: Any) -> None:

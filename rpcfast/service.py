@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 from weakref import WeakSet
 
 from rpcfast.call import Context
-from rpcfast.codecs import MAX_NESTING, Codec, decode_any, get_codec, nesting_of
+from rpcfast.codecs import MAX_NESTING, Codec, bounded, decode_any, get_codec, nesting_of
 from rpcfast.errors import ErrorBody, ParseError, RPCError, Unimplemented
 from rpcfast.handlers import Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
@@ -189,7 +189,7 @@ class Runtime:
         key = spec.name.encode()
         binding.names[key] = spec.name
         try:
-            typed, encode = codec.bind(spec.params)[1], codec.bind(spec.result)[0]
+            typed, encode = bounded(codec.bind(spec.params)[1], spec.params), codec.bind(spec.result)[0]
         except TypeError as error:
             binding.handlers[key] = _refuse(f"{spec.name} cannot be called with this connection's codec: {error}")
             return

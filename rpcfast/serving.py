@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -238,5 +237,9 @@ class Sniffer(asyncio.Protocol):
 
 def _affordable(limit: int) -> int:
     """At most four fifths of the descriptors that this process may open, so that handlers have some left."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return limit
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit if soft == resource.RLIM_INFINITY else min(limit, int(soft * 0.8))

@@ -124,3 +124,16 @@ async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> PipeTranspor
     transport.set_protocol(protocol)
     protocol.connection_made(transport)
     return transport
+
+
+CHILD_PATIENCE = 5.0
+"""Seconds that a child gets to end once its connection is closed."""
+
+
+def reap(child: subprocess.Popen[bytes]) -> None:
+    """Wait for a child whose connection is closed; end it when it does not end by itself."""
+    try:
+        child.wait(CHILD_PATIENCE)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
