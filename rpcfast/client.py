@@ -126,7 +126,9 @@ class Face:
 
         Raises `Unavailable` when there is no connection, `TypeError` for parameters that cannot be sent.
         """
-        return self._tell(Request(name.encode(), self._encode_params(args, params), self._decode, self._deadline(UNSET)))
+        return self._tell(
+            Request(name.encode(), self._encode_params(args, params), self._decode, self._deadline(UNSET))
+        )
 
     def __call__(self, message: Mapping[str, Any], /) -> Any:
         """Make the call that a JSON-RPC 2.0 request object describes; gives its result, or None without an `id`.
@@ -134,8 +136,14 @@ class Face:
         Raises as `call` does, and `InvalidRequest` for an object that is no request.
         """
         method, params = message.get("method"), message.get("params", ())
-        if message.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(params, list | tuple | dict):
-            raise InvalidRequest('a JSON-RPC request is {"jsonrpc": "2.0", "method": text, "params": list or dict, "id": …}')
+        if (
+            message.get("jsonrpc") != "2.0"
+            or not isinstance(method, str)
+            or not isinstance(params, list | tuple | dict)
+        ):
+            raise InvalidRequest(
+                'a JSON-RPC request is {"jsonrpc": "2.0", "method": text, "params": list or dict, "id": …}'
+            )
         body = self._encode(params if isinstance(params, dict) else tuple(params))
         if "id" in message:
             return self._perform(method.encode(), body)

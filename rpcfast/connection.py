@@ -221,7 +221,9 @@ class Connection(asyncio.Protocol):
         """See `call.Sink.check_size`. Large answers are written before more calls are run."""
         if size > self.limits.max_message_size:
             limit = self.limits.max_message_size
-            raise ResourceExhausted(f"the answer of {size} bytes is beyond the limit of {limit}; raise max_message_size")
+            raise ResourceExhausted(
+                f"the answer of {size} bytes is beyond the limit of {limit}; raise max_message_size"
+            )
         self._queued += size
         if self._queued > self.limits.write_high_water:
             self._stop_dispatch()

@@ -169,7 +169,12 @@ def _struct(name: str, parameters: Any, *, array_like: bool = False) -> type[msg
         for p in parameters
     ]
     return msgspec.defstruct(
-        f"{name} parameters", fields, array_like=array_like, kw_only=not array_like, forbid_unknown_fields=True, gc=False
+        f"{name} parameters",
+        fields,
+        array_like=array_like,
+        kw_only=not array_like,
+        forbid_unknown_fields=True,
+        gc=False,
     )
 
 
@@ -234,7 +239,9 @@ MAX_NAME: Final = 255
 def _parameter(label: str, parameter: inspect.Parameter) -> ParameterSpec:
     if parameter.kind in _VARIADIC:
         stars = _VARIADIC[parameter.kind]
-        raise TypeError(f"{label}(): {stars}{parameter.name} cannot be served; name each parameter, or take a list or dict")
+        raise TypeError(
+            f"{label}(): {stars}{parameter.name} cannot be served; name each parameter, or take a list or dict"
+        )
     kind = Any if parameter.annotation is parameter.empty else parameter.annotation
     _check_type(f"{label}(): parameter {parameter.name!r}", kind)
     return ParameterSpec(
@@ -292,7 +299,9 @@ def is_open(kind: Any) -> bool:
     """Whether values of this type may nest without bound: `Any`, bare containers, recursive and custom types."""
     node = msgspec.inspect.type_info(kind)
     nodes = walk(node)
-    if any(isinstance(n, msgspec.inspect.AnyType | msgspec.inspect.CustomType | msgspec.inspect.RawType) for n in nodes):
+    if any(
+        isinstance(n, msgspec.inspect.AnyType | msgspec.inspect.CustomType | msgspec.inspect.RawType) for n in nodes
+    ):
         return True
     return _recursive(node, ())
 

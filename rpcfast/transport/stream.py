@@ -52,7 +52,9 @@ def listen_tcp(host: str, port: int) -> list[socket.socket]:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address if port else (address[0], sockets[0].getsockname()[1] if sockets[1:] else 0, *address[2:]))
+            sock.bind(
+                address if port else (address[0], sockets[0].getsockname()[1] if sockets[1:] else 0, *address[2:])
+            )
             sock.listen(BACKLOG)
             sock.setblocking(False)
     except OSError:

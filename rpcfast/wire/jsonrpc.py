@@ -184,7 +184,9 @@ class JsonRpcCore:
                 self._close(ParseError("a malformed message of several lines: the next message cannot be found"))
             data = b""
         if len(self._splitter) > self._max_size:
-            error = ResourceExhausted(f"a message is beyond the limit of {self._max_size} bytes; raise max_message_size")
+            error = ResourceExhausted(
+                f"a message is beyond the limit of {self._max_size} bytes; raise max_message_size"
+            )
             self._failed(NO_ID, error)
             self._close(error)
 
@@ -198,7 +200,9 @@ class JsonRpcCore:
     def _receive_text(self, text: bytes) -> None:
         """One whole message, whatever it is."""
         if len(text) > self._max_size:
-            self._failed(NO_ID, ResourceExhausted(f"a message of {len(text)} bytes is beyond the limit of {self._max_size}"))
+            self._failed(
+                NO_ID, ResourceExhausted(f"a message of {len(text)} bytes is beyond the limit of {self._max_size}")
+            )
             return
         repeated = may_repeat(text, 1) and repeats(text)
         if not repeated:
@@ -281,7 +285,13 @@ class JsonRpcCore:
 
 def pack_answer(kind: int, call_id: Any, body: bytes) -> tuple[bytes, ...]:
     """The buffers of one answer; an id that could not be found is null (specification, section 5)."""
-    return _HEAD, b"null" if call_id is NO_ID else _encode(call_id), _RESULT if kind == Kind.RESULT else _ERROR, body, _END
+    return (
+        _HEAD,
+        b"null" if call_id is NO_ID else _encode(call_id),
+        _RESULT if kind == Kind.RESULT else _ERROR,
+        body,
+        _END,
+    )
 
 
 def answer_error(sink: Any, call_id: Any, error: RPCError) -> None:

@@ -192,6 +192,7 @@ def repeats(text: bytes) -> bool:
 
 def first_repeated(text: bytes) -> str:
     """The quoted name of the first member that stands twice in an envelope of `text`, or ''. `text` is known to be JSON."""
+
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         return {"twice": next((name for name in _MEMBERS if names.count(name) > 1), "")}

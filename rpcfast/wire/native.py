@@ -17,7 +17,17 @@ from msgspec.structs import astuple
 from rpcfast.errors import DECODE_ERRORS, ErrorBody, InvalidRequest, ParseError, ResourceExhausted, RPCError
 from rpcfast.wire.events import Event, Kind
 
-__all__ = ["MAGIC", "OPENING", "Hello", "NativeCore", "answer_error_with", "answer_with", "inline_with", "pack_call", "pack_frame"]
+__all__ = [
+    "MAGIC",
+    "OPENING",
+    "Hello",
+    "NativeCore",
+    "answer_error_with",
+    "answer_with",
+    "inline_with",
+    "pack_call",
+    "pack_frame",
+]
 
 MAGIC: Final = b"\xf5rpc"
 """F5 begins no UTF-8 text, no msgpack-rpc request, no TLS record: nothing else on the port starts with it."""
@@ -229,7 +239,11 @@ class NativeCore:
 
     def _receive_opening(self, data: bytes) -> None:
         if data[: len(OPENING)] != OPENING[: len(data)]:
-            self._fail(ParseError(f"this is not rpcfast's native protocol, version {VERSION}: it opens with {OPENING.hex(' ')}"))
+            self._fail(
+                ParseError(
+                    f"this is not rpcfast's native protocol, version {VERSION}: it opens with {OPENING.hex(' ')}"
+                )
+            )
         elif len(data) < len(OPENING):
             self._keep(data, len(OPENING))
         else:
@@ -376,7 +390,9 @@ class NativeCore:
     def receive_eof(self) -> None:
         """See `events.Core.receive_eof`. A frame cut short is an error; a clean end is not."""
         if self._have and not self._closed:
-            self._fail(ParseError(f"the connection ended in the middle of a frame: {self._have} of {self._need} bytes came"))
+            self._fail(
+                ParseError(f"the connection ended in the middle of a frame: {self._have} of {self._need} bytes came")
+            )
 
     def next_events(self) -> list[Event]:
         """See `events.Core.next_events`."""
