@@ -256,7 +256,7 @@ class NativeCore:
                 )
             )
         elif len(data) < len(OPENING):
-            self._keep(data, len(OPENING))
+            self._keep(data, len(data) + 1)  # a wrong byte is refused as it comes
         else:
             self._opened = True
             if not self._client:
@@ -408,9 +408,7 @@ class NativeCore:
     def receive_eof(self) -> None:
         """See `events.Core.receive_eof`. A frame cut short is an error; a clean end is not."""
         if self._have and not self._closed:
-            self._fail(
-                ParseError(f"the connection ended in the middle of a frame: {self._have} of {self._need} bytes came")
-            )
+            self._fail(ParseError(f"the connection ended in the middle of a frame, after {self._have} bytes of it"))
 
     def next_events(self) -> list[Event]:
         """See `events.Core.next_events`."""
