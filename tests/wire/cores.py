@@ -149,8 +149,9 @@ def feed(core: Any, pieces: Iterable[bytes], *, eof: bool = True) -> tuple[list[
     if eof:
         core.receive_eof()
         events += core.next_events()
+    answers = b"".join(core.data_to_send())
     check_end(core, events)
-    return comparable(events), b"".join(core.data_to_send())
+    return comparable(events), answers
 
 
 def check_end(core: Any, events: list[Any]) -> None:
