@@ -279,7 +279,8 @@ class JsonRpcCore:
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""
-        out, self.out = self.out, []
+        out = self.out.copy()
+        self.out.clear()  # the same list for the core's whole life: a connection appends to it directly
         return out
 
 

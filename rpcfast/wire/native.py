@@ -201,10 +201,11 @@ class NativeCore:
         self._hello = hello or Hello()
         self._opened = False
         self._closed = False
+        self._plain = False  # frames come, and none is cut: the next byte begins one
         self._events: list[Event] = []
         self._chunks: list[bytes] = []
         self._have = 0
-        self._need = len(OPENING)
+        self._need = 1  # of the opening each byte is looked at as it comes: garbage is known by its first
         if client:
             self._open()
 
@@ -222,20 +223,25 @@ class NativeCore:
 
     def receive_data(self, data: bytes) -> None:
         """See `events.Core.receive_data`."""
-        if self._have:
-            # A long frame is joined once, when it is whole: adding each chunk to a buffer would copy it every time.
-            self._chunks.append(data)
-            self._have += len(data)
-            if self._have < self._need:
-                return
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-        if self._closed:
-            return
-        if not self._opened:
-            self._receive_opening(data)
-        else:
+        if self._plain:
             self._receive_frames(data, 0)
+        elif not self._closed:
+            self._receive_waiting(data)
+
+    def _receive_waiting(self, data: bytes) -> None:
+        """Bytes that go on with a frame, or with the opening. A long frame is joined once, when it is whole."""
+        self._chunks.append(data)
+        self._have += len(data)
+        if self._have < self._need:
+            return
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        self._have = 0
+        self._plain = self._opened
+        if self._opened:
+            self._receive_frames(data, 0)
+        else:
+            self._receive_opening(data)
 
     def _receive_opening(self, data: bytes) -> None:
         if data[: len(OPENING)] != OPENING[: len(data)]:
@@ -245,9 +251,9 @@ class NativeCore:
                 )
             )
         elif len(data) < len(OPENING):
-            self._keep(data, len(OPENING))
+            self._keep(data, len(data) + 1)
         else:
-            self._opened = True
+            self._opened = self._plain = True
             if not self._client:
                 self._open()
             self._receive_frames(data, len(OPENING))
@@ -255,6 +261,7 @@ class NativeCore:
     def _keep(self, data: bytes, need: int) -> None:
         if data:
             self._chunks.append(data)
+            self._plain = False
         self._have, self._need = len(data), need
 
     def _receive_frames(self, data: bytes, stop: int) -> None:  # the hot loop, kept in one piece
@@ -287,7 +294,7 @@ class NativeCore:
         self.last_id = last_id
         if need > HEADER_SIZE + max_size:
             self._too_large(need - HEADER_SIZE)
-        else:
+        elif stop < length:
             self._keep(data[stop:], need)
 
     def _receive_run(self, data: bytes, stop: int, size: int, word: int) -> int:
@@ -379,6 +386,7 @@ class NativeCore:
     def _fail(self, error: RPCError) -> bool:
         """The peer broke the protocol: say why, read no more."""
         self._closed = True
+        self._plain = False
         self._chunks.clear()
         self._have = 0
         if not self._opened and not self._client:
@@ -412,5 +420,6 @@ class NativeCore:
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""
-        out, self.out = self.out, []
+        out = self.out.copy()
+        self.out.clear()  # the same list for the core's whole life: a connection appends to it directly
         return out
