@@ -47,8 +47,8 @@ _CANCELLED: Final = Cancelled("the call was cancelled")
 class Connection(asyncio.Protocol):
     """One side of a connection, server's or client's. Also the `call.Sink` of calls that carry only parameters.
 
-    `on_close(connection)` hears once that it is gone. `rebind(codec)` gives the binding for the codec that the peer asks
-    for, or raises `LookupError`.
+    `on_close(connection)` hears once that it is gone. `rebind(codec)` gives the binding for the codec that the peer
+    asks for, or raises `LookupError`.
     """
 
     # What a sink has, the same for every call that carries nothing but parameters.
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol.data_received`. The hot path: one loop, one write, nothing else for calls that are plain."""
+        """See `asyncio.Protocol.data_received`. The hot path: one loop and one write, nothing else for plain calls."""
         self.reads += 1
         if current_sink.get() is not self:
             current_sink.set(self)  # in the context that this connection's reads run in; handlers' tasks copy it
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol.connection_lost`. Calls waited for fail with `Unavailable`; running ones are cancelled."""
+        """See `asyncio.Protocol.connection_lost`. Calls waited for fail, `Unavailable`; running ones are cancelled."""
         self.lost = self.leaving = True
         self._backlog.clear()
         for timer in (self._timer, self._write_timer):
@@ -404,8 +404,8 @@ def _with_control(binding: Binding) -> dict[Any, Any]:
 
 def address_of(transport: Any) -> str:
     """The peer's address as people write it."""
-    name = transport.get_extra_info("peername")
+    name: tuple[Any, ...] | str | None = transport.get_extra_info("peername")
     if isinstance(name, tuple):
-        host, port = name[:2]
+        host, port = str(name[0]), int(name[1])
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return name if isinstance(name, str) else ""

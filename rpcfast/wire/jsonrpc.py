@@ -98,9 +98,9 @@ def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, Any, Any], Non
 
 def inline_with(
     typed: Callable[[Any], Any],
+    encode: Callable[[Any], bytes],
     explain: Callable[[Any, Exception], Exception],
     function: Callable[..., Any],
-    encode: Callable[[Any], bytes],
 ) -> Callable[[Any, Any, Any], None]:
     """A whole call by position in one function; see `native.inline_with`."""
     encode_id = _encode
@@ -148,7 +148,7 @@ class JsonRpcCore:
             self._receive_slowly(data[:end])
             data = data[end:]
         if self._closed or not data:
-            return
+            return None
         if self._splitter or len(data) > self._max_size:
             return self._receive_slowly(data)
         cut = data.rfind(b"\n") + 1 or len(data)
@@ -203,7 +203,7 @@ class JsonRpcCore:
             self._failed(
                 NO_ID, ResourceExhausted(f"a message of {len(text)} bytes is beyond the limit of {self._max_size}")
             )
-            return
+            return None
         repeated = may_repeat(text, 1) and repeats(text)
         if not repeated:
             try:

@@ -138,9 +138,9 @@ def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, int, Any], Non
 
 def inline_with(
     typed: Callable[[bytes], Any],
+    encode: Callable[[Any], bytes],
     explain: Callable[[bytes, Exception], Exception],
     function: Callable[..., Any],
-    encode: Callable[[Any], bytes],
 ) -> Callable[[int, bytes, Any], None]:
     """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled because it is the hot path."""
     pack, large = HEADER.pack, LARGE
@@ -305,7 +305,7 @@ class NativeCore:
         """
         name_size = word & 0xFFFF
         count = (len(data) - stop) // (HEADER_SIZE + size)
-        if not MIN_RUN <= count or size > MAX_RUN_SIZE:
+        if not count >= MIN_RUN or size > MAX_RUN_SIZE:
             return stop
         shape = _shape(name_size, size - name_size)
         events, last_id, before = self._events, self.last_id, len(self._events)
