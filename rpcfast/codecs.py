@@ -49,7 +49,7 @@ _CONTAINERS: Final = frozenset({list, dict, tuple})
 
 def _children(value: Any) -> Any:
     if isinstance(value, dict):
-        members: dict[Any, Any] = value
+        members: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]  # narrowed from Any
         return members.values()
     return msgspec.structs.astuple(value) if isinstance(value, msgspec.Struct) else value
 

@@ -108,7 +108,7 @@ def _values_of(spec: ProcedureSpec, wire: Wire) -> Callable[[Any], tuple[Any, ..
             params = typed(payload)
             if type(params) is not tuple:
                 return astuple(params)
-            positional: tuple[Any, ...] = params
+            positional: tuple[Any, ...] = params  # pyright: ignore[reportUnknownVariableType]
             return positional if plain else astuple(_by_position(spec, positional))
         except DECODE_ERRORS as error:
             raise explain(payload, error) from None
