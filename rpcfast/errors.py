@@ -277,6 +277,9 @@ BY_CODE: Final[dict[int, type[RPCError]]] = {
 """The class for each code of the closed set; any other code on the wire becomes a plain `RPCError`."""
 
 
+MAX_PLAIN_MESSAGE: Final = 1000
+
+
 class ErrorBody(msgspec.Struct, omit_defaults=True):
     """How an error travels, on every protocol: `code`, `message`, and `data` when there is some."""
 
@@ -288,6 +291,13 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
     def of(cls, error: RPCError) -> ErrorBody:
         """Make the travelling form of `error`."""
         return cls(error.code, error.message, error.data)
+
+    @classmethod
+    def plain(cls, error: RPCError) -> ErrorBody:
+        """Make a form that every codec can carry, for an error that cannot travel whole: no data, a short and sound text."""
+        code = error.code if type(error.code) is int and -(2**63) <= error.code < 2**63 else InternalError.code
+        # A text with a surrogate, such as the name of a file that is not UTF-8, is none that can be encoded.
+        return cls(code, str(error.message)[:MAX_PLAIN_MESSAGE].encode(errors="replace").decode())
 
     def to_error(self) -> RPCError:
         """Make the exception again, of the class that the code names."""

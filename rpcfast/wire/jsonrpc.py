@@ -23,7 +23,7 @@ from rpcfast.errors import (
     ResourceExhausted,
     RPCError,
 )
-from rpcfast.schema import ProcedureSpec, decode_custom
+from rpcfast.schema import ProcedureSpec, decode_custom, encode_custom_json
 from rpcfast.wire.events import Event, Kind
 from rpcfast.wire.jsontext import Splitter, first_repeated, may_repeat, repeats
 
@@ -40,7 +40,9 @@ _ERROR: Final = b',"error":'
 _END: Final = b"}\n"
 
 _encode: Final = msgspec.json.Encoder().encode
+_encode_error: Final = msgspec.json.Encoder(enc_hook=encode_custom_json).encode
 _decode_any: Final = msgspec.json.Decoder().decode
+_decode_items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 params_of: Final = attrgetter("params")
 """A call event's payload is its whole message; this takes its parameters, decoded already."""
@@ -50,30 +52,44 @@ class Contract:
     """The messages that a set of procedures takes, built once: a tagged union, one Struct a procedure."""
 
     def __init__(self, procedures: Iterable[ProcedureSpec]) -> None:
-        self.keys: dict[str, type[msgspec.Struct]] = {spec.name: _message(spec) for spec in procedures}
+        self.keys: dict[str, type[msgspec.Struct]] = {}
+        self.optional: set[type[msgspec.Struct]] = set()
+        """Messages that need no "params"."""
+        for spec in procedures:
+            self._enter(spec)
         self._build()
 
     def add(self, spec: ProcedureSpec) -> None:
         """Take one more; cores that use this contract know it from their next read on."""
-        self.keys[spec.name] = _message(spec)
+        self._enter(spec)
         self._build()
 
+    def _enter(self, spec: ProcedureSpec) -> None:
+        optional = all(not p.required for p in spec.parameters)
+        self.keys[spec.name] = message = _message(spec, optional=optional)
+        if optional:
+            self.optional.add(message)
+
     def _build(self) -> None:
-        calls: Any = Union[tuple(self.keys.values())] if self.keys else _Nothing  # noqa: UP007  # made at run time
+        if not self.keys:
+            self.decode = self.decode_lines = _refuse
+            return
+        calls: Any = Union[tuple(self.keys.values())]  # noqa: UP007  # made at run time
         decoder = msgspec.json.Decoder(Union[calls, list[calls]], dec_hook=decode_custom)  # noqa: UP007
-        self.decode = decoder.decode
-        self.decode_lines = decoder.decode_lines
+        self.decode: Callable[[bytes], Any] = decoder.decode
+        self.decode_lines: Callable[[bytes], Any] = decoder.decode_lines
 
 
-class _Nothing(msgspec.Struct, tag_field="method", tag="rpc."):
-    """The message of a service without procedures: none fits."""
+def _refuse(_: bytes) -> Any:
+    """The decoder of a service without procedures: no message fits."""
+    raise msgspec.ValidationError("there are no procedures")
 
 
-def _message(spec: ProcedureSpec) -> type[msgspec.Struct]:
-    optional = [()] if all(not p.required for p in spec.parameters) else []
+def _message(spec: ProcedureSpec, *, optional: bool) -> type[msgspec.Struct]:
+    default = [()] if optional else []
     return msgspec.defstruct(
         f"{spec.name} call",
-        [("jsonrpc", Literal["2.0"]), ("params", spec.params, *optional), ("id", Id | msgspec.UnsetType, NO_ID)],
+        [("jsonrpc", Literal["2.0"]), ("params", spec.params, *default), ("id", Id | msgspec.UnsetType, NO_ID)],
         tag_field="method",
         tag=spec.name,
         kw_only=True,
@@ -152,43 +168,62 @@ class JsonRpcCore:
         if self._splitter or len(data) > self._max_size:
             return self._receive_slowly(data)
         cut = data.rfind(b"\n") + 1 or len(data)
+        lines, before = data[:cut], len(self._events)
         try:
-            messages = self._contract.decode_lines(data[:cut])
-        except DECODE_ERRORS:
+            if not lines.isascii():
+                lines.decode()  # what the typed decoder skips, it does not check
+            messages = self._contract.decode_lines(lines)
+        except Exception:  # noqa: BLE001  # a user's class may raise anything as it is made
             return self._receive_slowly(data)
-        if may_repeat(data, len(messages)) and repeats(data[:cut]):
+        ids = self._receive_messages(messages)
+        if may_repeat(lines, len(messages), ids, self._least_params(messages)) and repeats(lines):
+            del self._events[before:]
             return self._receive_slowly(data)
-        self._receive_messages(messages)
         if cut < len(data):
             self._receive_slowly(data[cut:])
 
-    def _receive_messages(self, messages: Iterable[Any]) -> None:
-        append = self._events.append
+    def _receive_messages(self, messages: Sequence[Any]) -> int:
+        """Gives how many members "id" there are, or -1 when a batch makes that a longer story."""
+        append, ids = self._events.append, len(messages)
         for message in messages:
             if type(message) is list:
-                self._receive_batch(message, _event_of)
+                self._receive_batch(message)
+                ids = -len(messages)
             elif message.id is NO_ID:
                 append(_event_of(message))
+                ids -= 1
             else:
                 append((type(message), message.id, message))
+        return ids
+
+    def _least_params(self, messages: Sequence[Any]) -> int:
+        """How many members "params" there are at least."""
+        optional = self._contract.optional
+        if not optional or optional.isdisjoint(map(type, messages)):
+            return len(messages)
+        return sum(type(message) not in optional or message.params != () for message in messages)
 
     def _receive_slowly(self, data: bytes) -> None:
         """Find where each message ends, then read each alone. Nothing after an end that cannot be found is run."""
         while not self._closed:
             for text in self._splitter.feed(data):
                 self._receive_text(text)
+                if self._closed:
+                    return
+            if self._splitter.size > self._max_size:
+                self._too_large()
+                return
             if not self._splitter.error:
-                break
+                return
             self._malformed(ParseError(self._splitter.error))
             if not self._splitter.skip_line():
                 self._close(ParseError("a malformed message of several lines: the next message cannot be found"))
             data = b""
-        if len(self._splitter) > self._max_size:
-            error = ResourceExhausted(
-                f"a message is beyond the limit of {self._max_size} bytes; raise max_message_size"
-            )
-            self._failed(NO_ID, error)
-            self._close(error)
+
+    def _too_large(self) -> None:
+        error = ResourceExhausted(f"a message is beyond the limit of {self._max_size} bytes; raise max_message_size")
+        self._failed(NO_ID, error)
+        self._close(error)
 
     def _malformed(self, error: RPCError) -> None:
         """Answer what is not JSON; a peer that sends nothing else is cut off, since answers are longer than garbage."""
@@ -200,16 +235,10 @@ class JsonRpcCore:
     def _receive_text(self, text: bytes) -> None:
         """One whole message, whatever it is."""
         if len(text) > self._max_size:
-            self._failed(
-                NO_ID, ResourceExhausted(f"a message of {len(text)} bytes is beyond the limit of {self._max_size}")
-            )
+            return self._too_large()
+        repeated = may_repeat(text, 1, 1, 1) and repeats(text)
+        if not repeated and self._receive_typed(text):
             return None
-        repeated = may_repeat(text, 1) and repeats(text)
-        if not repeated:
-            try:
-                return self._receive_messages((self._contract.decode(text),))
-            except DECODE_ERRORS:
-                pass
         try:
             value = _decode_any(text)
         except DECODE_ERRORS as error:
@@ -217,20 +246,35 @@ class JsonRpcCore:
         if repeated and (name := first_repeated(text)):
             self._failed(_id_of(value), InvalidRequest(f"the member {name} stands in one message twice"))
         elif isinstance(value, list):
-            self._receive_batch(value, self._classify)
+            self._receive_batch(value, text)
         else:
-            self._events.append(self._classify(value))
+            self._events.append(self._classify(value, text))
+        return None
 
-    def _receive_batch(self, items: list[Any], read: Callable[[Any], Event]) -> None:
+    def _receive_typed(self, text: bytes) -> bool:
+        try:
+            if not text.isascii():
+                text.decode()
+            message = self._contract.decode(text)
+        except Exception:  # noqa: BLE001  # as in receive_data
+            return False
+        self._receive_messages((message,))
+        return True
+
+    def _receive_batch(self, items: list[Any], text: bytes = b"") -> None:
+        """A batch of typed messages, or of values that were read without types from `text`."""
         if not items:
             self._failed(NO_ID, InvalidRequest("an empty batch; a batch holds at least one call"))
         elif len(items) > self._max_batch:
             error = ResourceExhausted(f"a batch of {len(items)} is beyond the limit of {self._max_batch}")
             self._failed(NO_ID, error)
+        elif text:
+            events = [self._classify(item, bytes(raw)) for item, raw in zip(items, _decode_items(text), strict=True)]
+            self._events.append((Kind.BATCH, None, events))
         else:
-            self._events.append((Kind.BATCH, None, [read(item) for item in items]))
+            self._events.append((Kind.BATCH, None, [_event_of(item) for item in items]))
 
-    def _classify(self, value: Any) -> Event:
+    def _classify(self, value: Any, text: bytes) -> Event:
         """One message, read without its types, to the event that it deserves."""
         if not isinstance(value, dict):
             return Kind.FAILED, NO_ID, InvalidRequest("a request is a JSON object")
@@ -244,8 +288,9 @@ class JsonRpcCore:
                 return Kind.IGNORED, NO_ID, None
             return Kind.FAILED, call_id, MethodNotFound(f"no procedure is named {_quote(value['method'])}")
         try:
-            return _event_of(msgspec.convert(value, key, dec_hook=decode_custom))
-        except DECODE_ERRORS:
+            # From the text again: of a value read without types, a Decimal would have lost its digits.
+            return _event_of(self._contract.decode(text))
+        except Exception:  # noqa: BLE001  # as in receive_data
             return Kind.INVALID, call_id, (key, value.get("params", ()))
 
     def _failed(self, call_id: Any, error: RPCError) -> None:
@@ -296,11 +341,13 @@ def pack_answer(kind: int, call_id: Any, body: bytes) -> tuple[bytes, ...]:
 
 
 def answer_error(sink: Any, call_id: Any, error: RPCError) -> None:
-    """The fast lane of `send((ERROR, …))`. Data that JSON cannot carry is left out rather than the whole answer lost."""
+    """The fast lane of `send((ERROR, …))`. What JSON cannot carry, or is too large, is left out: see `ErrorBody.plain`."""
     try:
-        body = _encode(ErrorBody.of(error))
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        body = _encode(ErrorBody(error.code, error.message))
+        body = _encode_error(ErrorBody.of(error))
+        if len(body) > LARGE:
+            sink.check_size(len(body))
+    except Exception:  # noqa: BLE001  # the encoder of a registered type may raise anything
+        body = _encode(ErrorBody.plain(error))
     sink.out += pack_answer(Kind.ERROR, call_id, body)
 
 

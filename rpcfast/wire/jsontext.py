@@ -20,7 +20,7 @@ __all__ = ["MAX_NESTING", "Splitter", "first_repeated", "may_repeat", "repeats"]
 MAX_NESTING: Final = 128
 
 # Possessive quantifiers: a string that does not end is given up at once, without going back.
-_BLACK: Final = re.compile(rb"\S")
+_BLACK: Final = re.compile(rb"[^ \t\r\n]")
 _INSIDE: Final = re.compile(rb'"(?:[^"\\\n]|\\.)*+"|[{}\[\]"]', re.DOTALL)
 _STRING: Final = re.compile(rb'(?:[^"\\\n]|\\.)*+', re.DOTALL)
 _CLOSER_OF: Final = {b"{": b"}", b"[": b"]"}
@@ -33,8 +33,7 @@ class Splitter:
     def __init__(self) -> None:
         self.error = ""
         """Why the text that waits can never end, or ''."""
-        self._buffer = bytearray()
-        self._start = 0  # the first bracket of the text that waits
+        self._buffer = bytearray()  # begins with the text that waits
         self._after = 0  # the end of the last token
         self._at = 0  # the first byte not yet looked at
         self._stack: list[bytes] = []
@@ -46,6 +45,11 @@ class Splitter:
     def __len__(self) -> int:
         return len(self._buffer) or self.skipping
 
+    @property
+    def size(self) -> int:
+        """Bytes of the text that waits, or of the part before its error."""
+        return self._at + 1 if self.error else len(self._buffer)
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take bytes; give each text that is now whole. Stops at `error`, until `skip_line`."""
         self._buffer += data
@@ -53,7 +57,7 @@ class Splitter:
             end = self._find_end()
             if end is None:
                 break
-            text = bytes(memoryview(self._buffer)[self._start : end])
+            text = bytes(memoryview(self._buffer)[:end])
             self._drop(end)
             yield text
         if not self._stack and not self.error:
@@ -65,7 +69,7 @@ class Splitter:
         False when the text began on an earlier line: where the next one begins cannot be known, and a guess could run
         a part of this one.
         """
-        one_line = self._buffer.find(b"\n", self._start, self._at) < 0
+        one_line = self._buffer.find(b"\n", 0, self._at) < 0
         self._drop(self._at)
         self._stack, self._in_string, self.error = [], False, ""
         self.skipping = True
@@ -79,7 +83,7 @@ class Splitter:
 
     def _drop(self, end: int) -> None:
         del self._buffer[:end]
-        self._at = self._start = self._after = 0
+        self._at = self._after = 0
 
     def _find_end(self) -> int | None:
         while self._at < len(self._buffer):
@@ -136,14 +140,15 @@ class Splitter:
         match = _BLACK.search(self._buffer, self._at)
         if not match:
             self._at = len(self._buffer)
-        elif match[0] in _CLOSER_OF:
-            self._stack.append(_CLOSER_OF[match[0]])
+            return
+        token = match[0]
+        self._drop(match.start())  # white space before a text is no part of it
+        if token in _CLOSER_OF:
+            self._stack.append(_CLOSER_OF[token])
             self._opened = True
-            self._start = match.start()
-            self._at = self._after = match.end()
+            self._at = self._after = 1
         else:
-            self._start = match.start()
-            self._fail(match.start(), "it must be an object or an array")
+            self._fail(0, "it must be an object or an array")
 
     def _may_begin(self, at: int) -> bool:
         """Whether a value or key may begin here: after a comma or colon, or right after an opening bracket."""
@@ -169,12 +174,17 @@ _KEYS: Final = tuple(f'"{name}"'.encode() for name in _MEMBERS)
 _decode_envelopes: Final = msgspec.json.Decoder(_Envelope | list[_Envelope]).decode_lines
 
 
-def may_repeat(text: bytes, messages: int) -> bool:
-    """A quick suspicion that an envelope has a member twice: more keys than messages, or an escape that could hide one."""
-    if b"\\u" in text:
+def may_repeat(text: bytes, messages: int, ids: int, params: int) -> bool:
+    """A quick suspicion that an envelope has a member twice: a key too many, or an escape that could hide one.
+
+    There are `messages` envelopes, `ids` of them with an id (negative: that is not known), `params` with parameters.
+    """
+    if b"\\u" in text or ids < 0:
         return True
     count = text.count
-    return any(count(key) > messages for key in _KEYS)
+    return (
+        count(_KEYS[0]) > messages or count(_KEYS[1]) > messages or count(_KEYS[2]) > params or count(_KEYS[3]) > ids
+    )
 
 
 def repeats(text: bytes) -> bool:
@@ -184,10 +194,12 @@ def repeats(text: bytes) -> bool:
     except DECODE_ERRORS:
         return True
     envelopes = [e for item in items for e in (item if isinstance(item, list) else (item,))]
-    inside = b"\n".join([bytes(raw) for e in envelopes for raw in msgspec.structs.astuple(e)])
+    rows = [tuple(map(bytes, msgspec.structs.astuple(e))) for e in envelopes]
+    inside = b"\n".join([value for row in rows for value in row])
     if text.count(b"\\u") > inside.count(b"\\u"):
         return True
-    return any(text.count(key) - inside.count(key) > len(envelopes) for key in _KEYS)
+    columns = zip(_KEYS, zip(*rows, strict=True), strict=False)  # without envelopes there are no columns
+    return any(text.count(key) - inside.count(key) > len(column) - column.count(b"") for key, column in columns)
 
 
 def first_repeated(text: bytes) -> str:

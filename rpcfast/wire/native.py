@@ -51,7 +51,6 @@ MAX_CALL_WORD: Final = CALL_WORD + MAX_NAME
 MAX_METADATA: Final = 16 * 1024
 MAX_METADATA_FIELDS: Final = 100
 MAX_HELLO: Final = 4096
-MAX_SHORT_MESSAGE: Final = 1000
 MAX_MICROSECONDS: Final = 2**64 - 1
 
 _SPOKEN: Final = frozenset(
@@ -100,14 +99,14 @@ def pack_call(
 ) -> bytes:
     """A call or notification; `timeout` is the time that remains, in seconds.
 
-    Raises `ValueError` for a name or metadata beyond their caps.
+    Raises `ValueError` for a name or metadata beyond their caps, and for a timeout that is no number.
     """
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {len(name)}")
     flags, extra = 0, b""
     if timeout is not None:
         flags |= TIMEOUT
-        extra = min(max(int(timeout * 1e6), 0), MAX_MICROSECONDS).to_bytes(8, "big")
+        extra = int(min(max(timeout * 1e6, 0), MAX_MICROSECONDS)).to_bytes(8, "big")
     if metadata:
         flags |= METADATA
         packed = _encode(metadata)
@@ -163,21 +162,22 @@ def inline_with(
 
 
 def answer_error_with(encode: Callable[[Any], bytes], max_size: int) -> Callable[[Any, int, RPCError], None]:
-    """The fast lane of `send((ERROR, …))`. Data that the codec cannot carry, or that is too large, is left out."""
+    """The fast lane of `send((ERROR, …))`. What the codec cannot carry, or is too large, is left out: see `ErrorBody.plain`."""
 
     def answer_error(sink: Any, call_id: int, error: RPCError) -> None:
         try:
             body = encode(ErrorBody.of(error))
-        except (*DECODE_ERRORS, TypeError):
+        except Exception:  # noqa: BLE001  # a codec, or the encoder of a registered type, may raise anything
             body = b""
         if not 0 < len(body) <= max_size:
-            body = encode(ErrorBody(error.code, error.message[:MAX_SHORT_MESSAGE]))
+            body = encode(ErrorBody.plain(error))
         sink.out += (HEADER.pack(len(body), call_id, ERROR_WORD), body)
 
     return answer_error
 
 
 LARGE: Final = 256
+SMALL_CHUNK: Final = 512
 MIN_RUN: Final = 4
 MAX_RUN_SIZE: Final = 1024
 
@@ -200,10 +200,11 @@ class NativeCore:
         self._client = client
         self._hello = hello or Hello()
         self._opened = False
+        self._begun = False  # a frame came: it is too late for a hello
         self._closed = False
         self._plain = False  # frames come, and none is cut: the next byte begins one
         self._events: list[Event] = []
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._have = 0
         self._need = 1  # of the opening each byte is looked at as it comes: garbage is known by its first
         if client:
@@ -230,8 +231,7 @@ class NativeCore:
 
     def _receive_waiting(self, data: bytes) -> None:
         """Bytes that go on with a frame, or with the opening. A long frame is joined once, when it is whole."""
-        self._chunks.append(data)
-        self._have += len(data)
+        self._chunk(data)
         if self._have < self._need:
             return
         data = b"".join(self._chunks)
@@ -243,6 +243,17 @@ class NativeCore:
         else:
             self._receive_opening(data)
 
+    def _chunk(self, data: bytes) -> None:
+        chunks = self._chunks
+        if len(data) >= SMALL_CHUNK:
+            chunks.append(data)
+        else:
+            # Collected, since an object for every two bytes would take thirty times the memory of what came.
+            if not chunks or type(chunks[-1]) is not bytearray:
+                chunks.append(bytearray())
+            chunks[-1] += data
+        self._have += len(data)
+
     def _receive_opening(self, data: bytes) -> None:
         if data[: len(OPENING)] != OPENING[: len(data)]:
             self._fail(
@@ -251,7 +262,7 @@ class NativeCore:
                 )
             )
         elif len(data) < len(OPENING):
-            self._keep(data, len(data) + 1)
+            self._keep(data, len(data) + 1)  # a wrong byte is refused as it comes
         else:
             self._opened = self._plain = True
             if not self._client:
@@ -292,6 +303,8 @@ class NativeCore:
                 last_id = self.last_id
             last_word, last_size = word, size
         self.last_id = last_id
+        if stop >= HEADER_SIZE:
+            self._begun = True
         if need > HEADER_SIZE + max_size:
             self._too_large(need - HEADER_SIZE)
         elif stop < length:
@@ -305,7 +318,7 @@ class NativeCore:
         """
         name_size = word & 0xFFFF
         count = (len(data) - stop) // (HEADER_SIZE + size)
-        if not count >= MIN_RUN or size > MAX_RUN_SIZE:
+        if not MIN_RUN <= count or not name_size <= size <= MAX_RUN_SIZE:
             return stop
         shape = _shape(name_size, size - name_size)
         events, last_id, before = self._events, self.last_id, len(self._events)
@@ -329,8 +342,11 @@ class NativeCore:
         """Every frame that is no plain call and no result. False when it ended the connection."""
         kind, flags, name_size = word >> 24, word >> 16 & 0xFF, word & 0xFFFF
         if kind not in _SPOKEN:
+            if not flags & IGNORE:
+                return self._fail(InvalidRequest(f"frames of kind {kind} are not spoken here"))
             self.ignored += 1
-            return bool(flags & IGNORE) or self._fail(InvalidRequest(f"frames of kind {kind} are not spoken here"))
+            self._begun = True
+            return True
         try:
             if kind in (Kind.CALL, Kind.NOTIFICATION):
                 self._receive_call(kind, call_id, flags, name_size, body)
@@ -371,6 +387,8 @@ class NativeCore:
 
     def _read_body(self, kind: int, body: bytes) -> Any:
         if kind == Kind.HELLO:
+            if self._begun or self._events:
+                raise InvalidRequest("a hello is the first frame, or there is none")
             if len(body) > MAX_HELLO:
                 raise InvalidRequest(f"a hello is longer than {MAX_HELLO} bytes")
             self.peer = _decode_hello(body)
@@ -398,9 +416,7 @@ class NativeCore:
     def receive_eof(self) -> None:
         """See `events.Core.receive_eof`. A frame cut short is an error; a clean end is not."""
         if self._have and not self._closed:
-            self._fail(
-                ParseError(f"the connection ended in the middle of a frame: {self._have} of {self._need} bytes came")
-            )
+            self._fail(ParseError(f"the connection ended in the middle of a frame, after {self._have} bytes of it"))
 
     def next_events(self) -> list[Event]:
         """See `events.Core.next_events`."""
