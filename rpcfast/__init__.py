@@ -1,7 +1,7 @@
 """One typed Python function, served once, callable by everyone.
 
-Define procedures on a `Server`, call them with a `Client` or an `AsyncClient`. Names are loaded when they are first used, so
-that a client does not pay for the server.
+Define procedures on a `Server`, call them with a `Client` or an `AsyncClient`. Names are loaded when they are first
+used, so that a client does not pay for the server.
 """
 
 from __future__ import annotations

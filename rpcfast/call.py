@@ -1,4 +1,7 @@
-"""What a handler may know of its call; floor 2: values only. `Sink` is where a call's answer goes and what came with it."""
+"""What a handler may know of its call; floor 2: values only.
+
+A `Sink` is where a call's answer goes, and what came with the call.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Deadline(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Who is at the other end: the protocol it speaks, and its address as the transport gives it, '' where it has none."""
+    """Who is at the other end: the protocol it speaks, and its address, '' where the transport has none."""
 
     protocol: str
     address: str
@@ -146,7 +149,7 @@ current_sink: Final[ContextVar[Sink | None]] = ContextVar("rpcfast_sink", defaul
 
 
 def current_context() -> Context:
-    """The context of the call that is being handled here: in a handler, in what it calls, in tasks and threads it starts.
+    """The context of the call being handled here: in a handler, in what it calls, in tasks and threads that it starts.
 
     Raises `LookupError` outside of a call.
     """

@@ -6,7 +6,7 @@ A codec never sees a frame, a connection or a procedure. Bad bytes leave `decode
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias, get_args, get_origin, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, get_args, get_origin
 
 import msgspec
 import orjson
@@ -23,21 +23,20 @@ MAX_NESTING: Final = 128
 """Deepest nesting of lists and maps that a peer may send."""
 
 
-@runtime_checkable
 class Codec(Protocol):
     """What a codec is: one method, called once for each type that a connection needs."""
 
     def bind(self, kind: Any, /) -> tuple[Encode, Decode]:
         """Give `(encode, decode)` for values of the type `kind`.
 
-        `decode` validates: it raises `msgspec.ValidationError` for a value of another type, and `msgspec.DecodeError` (or
-        `ValueError`) for bytes that are none. Raises `TypeError` when the codec cannot carry the type.
+        `decode` validates: it raises `msgspec.ValidationError` for a value of another type, and `msgspec.DecodeError`
+        (or `ValueError`) for bytes that are none. Raises `TypeError` when the codec cannot carry the type.
         """
         ...
 
 
 def nesting_of(value: Any) -> int:
-    """How deep lists and dicts nest in `value`, level by level, so that depth costs no stack; stops past `MAX_NESTING`."""
+    """How deep lists and dicts nest in `value`: level by level, so that depth costs no stack, until past the limit."""
     depth, level = 0, [value] if type(value) in _CONTAINERS or isinstance(value, msgspec.Struct) else []
     while level and depth <= MAX_NESTING:
         level = [child for item in level for child in _children(item) if type(child) in _CONTAINERS]
@@ -49,13 +48,14 @@ _CONTAINERS: Final = frozenset({list, dict, tuple})
 
 
 def _children(value: Any) -> Any:
-    if type(value) is dict:
-        return value.values()
+    if isinstance(value, dict):
+        members: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]  # narrowed from Any
+        return members.values()
     return msgspec.structs.astuple(value) if isinstance(value, msgspec.Struct) else value
 
 
 def bounded(decode: Decode, kind: Any) -> Decode:
-    """`decode` for what a peer sends, with nesting beyond `MAX_NESTING` refused; types that cannot nest so pay nothing."""
+    """`decode` for what a peer sends: nesting beyond the limit is refused; types that cannot nest so pay nothing."""
     if not is_open(kind):
         return decode
 
@@ -114,10 +114,10 @@ def _single_bytes(kind: Any) -> bool:
     return any(get_origin(arm) is tuple and get_args(arm) in ((bytes,), (Any, ...)) for arm in arms)
 
 
-def _only(values: Any) -> bytes:
-    if type(values) is not tuple or len(values) != 1 or not isinstance(values[0], bytes | bytearray | memoryview):
-        raise TypeError("the raw codec carries exactly one bytes parameter, by position")
-    return bytes(values[0])
+def _only(values: tuple[Any, ...] | dict[str, Any]) -> bytes:
+    if len(values) == 1 and isinstance(values, tuple) and isinstance(values[0], bytes | bytearray):
+        return bytes(values[0])
+    raise TypeError("the raw codec carries exactly one bytes parameter, by position")
 
 
 _codecs: dict[str, Codec] = {"json": JsonCodec(), "msgpack": MsgpackCodec(), "raw": RawCodec()}
@@ -133,7 +133,7 @@ def register_codec(name: str, codec: Codec) -> None:
         raise ValueError(f"a codec named {name!r} is registered already")
     if not (name.isascii() and 1 <= len(name) <= 32):  # noqa: PLR2004  # the cap of docs/protocol.md
         raise ValueError(f"a codec's name must be 1 to 32 ASCII characters, not {name!r}")
-    if not isinstance(codec, Codec):
+    if not callable(getattr(codec, "bind", None)):
         raise TypeError(f"{codec!r} has no bind(type) method; see rpcfast.codecs.Codec")
     _codecs[name] = codec
 

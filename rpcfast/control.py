@@ -1,5 +1,6 @@
-"""What arrives besides plain calls, each a function `(call id, payload, sink)`; floor 3. And the sinks of answers that do not
-go straight to the peer: a notification's, a batch's.
+"""What arrives besides plain calls, each a function `(call id, payload, sink)`; floor 3.
+
+And the sinks of answers that do not go straight to the peer: a notification's, a batch's.
 
 A `sink` here is a connection, or a sink whose `connection` is one; no protocol is known by name.
 """

@@ -1,12 +1,14 @@
 """The closed set of errors and their codes; floor 0: imports nothing of ours.
 
-Every failure that leaves this library is an `RPCError`. The tables below are literals, so that they can be compared with
-their specifications by eye: JSON-RPC 2.0 section 5.1, RFC 9110 section 15, grpc/doc/statuscodes.md.
+Every failure that leaves this library is an `RPCError`. Codes are literals, so that they can be compared with their
+specifications by eye: JSON-RPC 2.0 section 5.1, RFC 9110 section 15, grpc/doc/statuscodes.md.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, NoReturn, get_origin
+import inspect
+import sys
+from typing import Any, ClassVar, Final, get_origin
 
 import msgspec
 
@@ -44,9 +46,9 @@ DECODE_ERRORS: Final = (
 class RPCError(Exception):
     """A failed call.
 
-    `code` is the JSON-RPC code, `message` one line for a person, `data` what else travels (any value that the codec takes).
-    A subclass may declare fields by annotation; they are given by keyword, travel in `data`, and are attributes at the
-    caller::
+    `code` is the JSON-RPC code, `message` one line for a person, `data` what else travels (any value that the codec
+    takes). A subclass may declare fields by annotation; they are given by keyword, travel in `data`, and are
+    attributes at the caller::
 
         class InsufficientFunds(RPCError):
             code = 4001
@@ -66,13 +68,13 @@ class RPCError(Exception):
         super().__init_subclass__(**kwargs)
         own = [
             name
-            for name, kind in cls.__dict__.get("__annotations__", {}).items()
+            for name, kind in _annotations_of(cls).items()
             if name not in _RESERVED and get_origin(kind) is not ClassVar and not str(kind).startswith("ClassVar")
         ]
         cls.fields = (*cls.fields, *own)
 
     def __init__(self, message: str = "", *, code: int | None = None, data: Any = None, **fields: Any) -> None:
-        """Make an error; `fields` are those that the class declares. Raises `TypeError` for a missing or unknown one."""
+        """Make an error; `fields` are those that the class declares; `TypeError` for a missing or unknown one."""
         message = message or type(self).__name__
         super().__init__(message)
         self.message = message
@@ -102,6 +104,15 @@ class RPCError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own way would call the class with `args` alone and lose code and data between processes.
         return _rebuild, (type(self), self.message, self.code, self.data, dict(self.__dict__))
+
+
+def _annotations_of(cls: type) -> dict[str, Any]:
+    """The class's own annotations; from Python 3.14 on they are made late, and may name what is not defined yet."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(cls)
 
 
 _RESERVED = {"code", "message", "data", "fields", "http_status", "grpc_status"}
@@ -291,8 +302,3 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
     def to_error(self) -> RPCError:
         """Make the exception again, of the class that the code names."""
         return BY_CODE.get(self.code, RPCError)(self.message, code=self.code, data=self.data)
-
-
-def raise_body(body: ErrorBody) -> NoReturn:
-    """Raise the exception that `body` carries."""
-    raise body.to_error()

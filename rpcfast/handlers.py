@@ -1,8 +1,8 @@
-"""One procedure compiled for one protocol and codec; floor 3: everything that can be known beforehand is looked up here.
+"""One procedure compiled for one protocol and codec; floor 3: all that can be known beforehand is looked up here.
 
-A handler is `handle(call_id, payload, sink)`. It decodes, calls, and queues the answer in `sink.out`, or leaves that to a task.
-What it raises, its connection answers. There are three lanes: plain functions inline, coroutines in an eager task,
-`thread=True` in a bounded pool.
+A handler is `handle(call_id, payload, sink)`. It decodes, calls, and queues the answer in `sink.out`, or leaves that
+to a task. What it raises, its connection answers. There are three lanes: plain functions inline, coroutines in an
+eager task, `thread=True` in a bounded pool.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from asyncio import Task
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -53,12 +54,13 @@ class Threads:
         """Handlers that run or wait, those included whose caller is gone."""
 
     def run(self, function: Callable[..., Any], values: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Run `function(*values)` in a thread, with the caller's context variables; raises `ResourceExhausted` when full."""
+        """Run `function(*values)` in a thread, with the caller's context; raises `ResourceExhausted` when full."""
         if self.busy >= self._limits.max_threads + self._limits.max_waiting:
             raise ResourceExhausted(f"{self._limits.max_waiting} calls wait for a thread already")
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._limits.max_threads, thread_name_prefix="rpcfast")
-        future = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, function, *values)
+        work = partial(copy_context().run, function, *values)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         self.busy += 1
         future.add_done_callback(self._done)
         return future
@@ -106,7 +108,8 @@ def _values_of(spec: ProcedureSpec, wire: Wire) -> Callable[[Any], tuple[Any, ..
             params = typed(payload)
             if type(params) is not tuple:
                 return astuple(params)
-            return params if plain else astuple(_by_position(spec, params))
+            positional: tuple[Any, ...] = params  # pyright: ignore[reportUnknownVariableType]
+            return positional if plain else astuple(_by_position(spec, positional))
         except DECODE_ERRORS as error:
             raise explain(payload, error) from None
 
@@ -150,11 +153,18 @@ def _invoker(spec: ProcedureSpec) -> Callable[..., Any]:
     def named(values: tuple[Any, ...]) -> dict[str, Any]:
         return dict(zip(names, values[split:], strict=True))
 
+    def with_names(*values: Any) -> Any:
+        return function(*values[:split], **named(values))
+
+    def with_context(context: Context, *values: Any) -> Any:
+        return function(*values[:place], context, *values[place:split], **named(values))
+
+    def with_named_context(context: Context, *values: Any) -> Any:
+        return function(*values[:split], **{str(injected): context}, **named(values))
+
     if injected is None:
-        return (lambda *values: function(*values[:split], **named(values))) if names else function
-    if place is None:
-        return lambda context, *values: function(*values[:split], **{injected: context}, **named(values))
-    return lambda context, *values: function(*values[:place], context, *values[place:split], **named(values))
+        return with_names if names else function
+    return with_named_context if place is None else with_context
 
 
 def _inline(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Handler:
@@ -167,8 +177,8 @@ def _inline(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Hand
 
 
 _EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""3.11 has no eager tasks. Driving the first step by hand would be as fast there, but asyncio.timeout() and current_task()
-fail in such a step; so the scheduler runs it."""
+"""3.11 has no eager tasks. Driving the first step by hand would be as fast there, but asyncio.timeout() and
+current_task() fail in such a step; so the scheduler runs it."""
 
 
 def _in_task(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Handler:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     class UInt64(int):
-        """An integer from 0 to 2**64 - 1. A class, since msgspec takes no bound beyond 63 bits; values are plain `int`."""
+        """An integer from 0 to 2**64 - 1; a class, since msgspec takes no bound beyond 63 bits. Values are `int`."""
 
         @staticmethod
         def check(value: Any) -> int:

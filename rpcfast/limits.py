@@ -1,4 +1,7 @@
-"""How much a peer may ask for; floor 1: numbers only. Every length, wait and queue of the server is bounded by one of these."""
+"""How much a peer may ask for; floor 1: numbers only.
+
+Every length, wait and queue of a server is bounded by one of these.
+"""
 
 from __future__ import annotations
 

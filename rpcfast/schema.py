@@ -1,4 +1,6 @@
-"""A typed signature becomes a `ProcedureSpec`; floor 1: the one description that validation, documents and generators read.
+"""A typed signature becomes a `ProcedureSpec`; floor 1.
+
+The spec is the one description that validation, documents and generators read.
 
 Also the registry of types that msgspec does not know by itself: pydantic models and those of `register_type`. Nothing
 here calls a procedure or reads a byte.
@@ -9,12 +11,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, NamedTuple, get_args
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from rpcfast.integers import UInt64
+from rpcfast import integers
 
 __all__ = ["ParameterSpec", "ProcedureSpec", "describe", "register_type"]
 
@@ -27,8 +29,9 @@ class TypeAdapter(NamedTuple):
     schema: Mapping[str, Any]
 
 
+_uint64: Any = integers.UInt64  # a class at run time, an annotation to type checkers
 _adapters: dict[type, TypeAdapter] = {
-    UInt64: TypeAdapter(int, UInt64.check, {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}),
+    _uint64: TypeAdapter(int, _uint64.check, {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}),
 }
 
 
@@ -41,10 +44,10 @@ def register_type(
 ) -> None:
     """Teach rpcfast a class, for parameters, results and fields of both sides.
 
-    `encode(value)` gives builtins (what a codec takes: numbers, text, bytes, lists, dicts); `decode(builtins)` makes the
-    value again and raises `ValueError` or `TypeError` with a text for the caller when it cannot. `schema` is its JSON
-    Schema for the documents (default: anything). Call it before the procedures that use the class are defined. Raises
-    `ValueError` when the class is registered already. Not thread-safe: call it while modules load.
+    `encode(value)` gives builtins (what a codec takes: numbers, text, bytes, lists, dicts); `decode(builtins)` makes
+    the value again and raises `ValueError` or `TypeError` with a text for the caller when it cannot. `schema` is its
+    JSON Schema for the documents (default: anything). Call it before the procedures that use the class are
+    defined. Raises `ValueError` when the class is registered already. Not thread-safe: call it while modules load.
     """
     if cls in _adapters:
         raise ValueError(f"{cls.__qualname__} is registered already")
@@ -72,7 +75,7 @@ def decode_custom(cls: type, value: Any) -> Any:
 
 def encode_custom(value: Any) -> Any:
     """The `enc_hook` of every binary codec: a custom value to builtins."""
-    cls = type(value)
+    cls = cast("Any", type(value))
     adapter = _adapter_of(cls)
     if adapter is not None:
         return adapter.encode(value)
@@ -114,8 +117,8 @@ class ParameterSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ProcedureSpec:
     """What a caller may know of a procedure, and how it wants to be run.
 
-    `timeout` in seconds; `injected` names the parameter that gets the `Context`, if there is one, and `injected_at` is its
-    place among the positional ones, None when it is keyword-only.
+    `timeout` in seconds; `injected` names the parameter that gets the `Context`, if there is one, and `injected_at` is
+    its place among the positional ones, None when it is keyword-only.
     """
 
     name: str
@@ -165,7 +168,9 @@ class ProcedureSpec:
 def _struct(name: str, parameters: Any, *, array_like: bool = False) -> type[msgspec.Struct]:
     """Make the Struct of some parameters. A default is shared, as Python itself shares it between calls."""
     fields: list[Any] = [
-        (p.name, p.type) if p.required else (p.name, p.type, msgspec.field(default_factory=lambda p=p: p.default))
+        (p.name, p.type)
+        if p.required
+        else (p.name, p.type, msgspec.field(default_factory=partial(getattr, p, "default")))
         for p in parameters
     ]
     return msgspec.defstruct(
@@ -286,7 +291,7 @@ def walk(node: Any) -> list[Any]:
             seen[id(node)] = node
             stack.extend(getattr(node, field) for field in node.__struct_fields__)
         elif isinstance(node, tuple | list):
-            stack.extend(node)
+            stack.extend(cast("list[Any]", node))
     return list(seen.values())
 
 
@@ -308,7 +313,7 @@ def is_open(kind: Any) -> bool:
 
 def _recursive(node: Any, above: tuple[int, ...]) -> bool:
     if isinstance(node, tuple | list):
-        return any(_recursive(item, above) for item in node)
+        return any(_recursive(item, above) for item in cast("list[Any]", node))
     if not isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field):
         return False
     if id(node) in above:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
 from typing import Any
 
 from rpcfast.limits import Limits
@@ -63,14 +64,14 @@ class Server(Registry):
     ) -> None:
         """Serve until SIGINT or SIGTERM; see `serve`. A second signal ends the process at once.
 
-        `loop` is auto (uvloop where it is installed), uvloop or asyncio. When it cannot listen, one line on the standard
-        error says why and the process exits with code 2.
+        `loop` is auto (uvloop where it is installed), uvloop or asyncio. When it cannot listen, one line on the
+        standard error says why and the process exits with code 2.
         """
         try:
             with asyncio.Runner(loop_factory=new_event_loop(loop)) as runner:
                 runner.run(self._run(host, port, uds=uds, fd=fd, on_ready=on_ready or announce))
         except CannotListen as error:
-            print(f"error: {error}", file=sys.stderr)
+            sys.stderr.write(f"error: {error}\n")
             raise SystemExit(2) from None
 
     async def _run(self, host: str, port: int, **options: Any) -> None:
@@ -91,8 +92,8 @@ class Server(Registry):
 
         Listens on `host` and `port` (0: a free one), or on the Unix socket `uds`, or on the inherited listening socket
         `fd`, or talks over standard input and output. `on_ready(server)` is called once `addresses` is filled. When it
-        stops, calls in flight get `limits.drain_timeout` seconds. Raises `CannotListen`, an `OSError`; cancelling cancels
-        the calls in flight.
+        stops, calls in flight get `limits.drain_timeout` seconds. Raises `CannotListen`, an `OSError`; cancelling
+        cancels the calls in flight.
         """
         if self._stop is not None:
             raise RuntimeError("this server is serving already")
@@ -114,14 +115,14 @@ class Server(Registry):
                 sock.close()
             if uds is not None:
                 with suppress(OSError):
-                    os.unlink(uds)
+                    Path(uds).unlink()
 
     async def _until_stopped(self, ended: asyncio.Future[None] | None) -> None:
         assert self._stop is not None  # noqa: S101  # set by serve
         if ended is None:
             await self._stop.wait()
             return
-        stopped = asyncio.ensure_future(self._stop.wait())
+        stopped: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait([stopped, ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -134,7 +135,7 @@ class Server(Registry):
             loop.call_soon_threadsafe(stop.set)
 
 
-class CannotListen(OSError):
+class CannotListen(OSError):  # it says what failed, as RPCError's subclasses do
     """An address that cannot be listened on; the text says what to do."""
 
 
@@ -169,7 +170,8 @@ def _address(sock: Any) -> str:
 def announce(server: Server) -> None:
     """Say on the standard error what is served where."""
     where = ", ".join(server.addresses)
-    print(f"{server.name}: {len(server.procedures)} procedures on {where}  (Ctrl-C stops)", file=sys.stderr)
+    sys.stderr.write(f"{server.name}: {len(server.procedures)} procedures on {where}  (Ctrl-C stops)\n")
+    sys.stderr.flush()
 
 
 def new_event_loop(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
@@ -178,12 +180,12 @@ def new_event_loop(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
         raise ValueError(f"the loop {name!r} is unknown; there are auto, uvloop and asyncio")
     if name != "asyncio":
         try:
-            import uvloop  # noqa: PLC0415  # 40 ms that asyncio users need not pay
-
-            return uvloop.new_event_loop
+            import uvloop  # late: 40 ms that asyncio users need not pay
         except ImportError:
             if name == "uvloop":
                 raise
+        else:
+            return uvloop.new_event_loop
     return asyncio.new_event_loop
 
 
@@ -203,7 +205,7 @@ class _signals:  # noqa: N801  # used as a function
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._catch)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 

@@ -1,4 +1,4 @@
-"""What a server serves: the registry behind `@server`, namespaces, and its tables for each protocol; floor 3: no I/O."""
+"""What a server serves: the registry behind `@server`, namespaces, tables for each protocol; floor 3: no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from rpcfast.call import Context
 from rpcfast.codecs import MAX_NESTING, Codec, bounded, decode_any, get_codec, nesting_of
-from rpcfast.errors import ErrorBody, ParseError, RPCError, Unimplemented
+from rpcfast.errors import DECODE_ERRORS, ErrorBody, ParseError, RPCError, Unimplemented
 from rpcfast.handlers import Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, describe, is_open
@@ -56,7 +56,7 @@ class Registry:
         Raises `TypeError` or `ValueError` that names function, parameter and reason when it cannot be served.
         """
         if function is None:
-            return lambda later: self._register(later, options)
+            return partial(self._register, options=options)
         if isinstance(function, str):
             raise TypeError(f"@server({function!r}) takes options by name: @server(name={function!r})")
         return self._register(function, options)
@@ -113,7 +113,7 @@ def _procedures_of(other: object, prefix: str | None) -> Iterator[ProcedureSpec]
 
 
 class Namespace(Registry):
-    """A group of procedures: `users = Namespace("users")`, then `@users` as `@server`; `server.include(users)` serves them."""
+    """A group of procedures: `users = Namespace("users")`, `@users` as `@server`; `server.include(users)` serves it."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Runtime:
             typed,
             partial(decode_any, codec),
             native.answer_with(encode),
-            lambda explain, function: native.inline_with(typed, explain, function, encode),
+            partial(native.inline_with, typed, encode),
         )
         binding.handlers[key] = compile_handler(spec, wire, self.threads)
 
@@ -210,7 +210,7 @@ class Runtime:
             typed,
             jsonrpc.params_of,
             jsonrpc.answer_with(encode),
-            lambda explain, function: jsonrpc.inline_with(typed, explain, function, encode),
+            partial(jsonrpc.inline_with, typed, encode),
         )
         self._json.handlers[key] = compile_handler(spec, wire, self.threads)
 
@@ -236,7 +236,14 @@ def native_binding(codec: Codec, limits: Limits) -> Binding:
     """A binding for native frames without procedures: what a client has."""
     encode, decode = codec.bind(ErrorBody)
     answer_error = native.answer_error_with(encode, limits.max_message_size)
-    return Binding("native", {}, {}, answer_error, lambda body: decode(body).to_error(), _bytes_explain_themselves)
+    return Binding("native", {}, {}, answer_error, partial(_to_error, decode), _bytes_explain_themselves)
+
+
+def _to_error(decode: Callable[[bytes], ErrorBody], body: bytes) -> RPCError:
+    try:
+        return decode(body).to_error()
+    except DECODE_ERRORS as error:
+        return ParseError(f"the call failed, and its error cannot be read: {error}")
 
 
 def _no_answers(_: bytes) -> RPCError:

@@ -7,8 +7,9 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rpcfast.connection import Connection
 from rpcfast.errors import Unavailable
@@ -49,7 +50,7 @@ class Serving:
     def __repr__(self) -> str:
         return f"<Serving {len(self.runtime.registry.procedures)} procedures, {len(self._open)} connections>"
 
-    async def __aenter__(self) -> Serving:
+    async def __aenter__(self) -> Self:
         if self._lifespan is not None:
             await self._stack.enter_async_context(self._lifespan)
         self._stack.callback(self.runtime.close)
@@ -57,7 +58,7 @@ class Serving:
         self._tick()
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> None:
+    async def __aexit__(self, *exc_info: Any) -> None:  # noqa: PYI036  # passed on as they come
         await self.stop(0.0)
         await self._stack.__aexit__(*exc_info)
 
@@ -75,7 +76,7 @@ class Serving:
         """Serve this process's own standard input and output; the future is done when that connection has ended."""
         ended: asyncio.Future[None] = self.loop.create_future()
         sniffer = self.sniff()
-        sniffer.on_close = lambda: ended.done() or ended.set_result(None)
+        sniffer.on_close = partial(_end, ended)
         await pipes.connect_stdio(lambda: sniffer)
         return ended
 
@@ -124,8 +125,8 @@ class Serving:
 
     # ---- the end
 
-    async def stop(self, timeout: float) -> None:
-        """Take no new connections and calls; give calls in flight `timeout` seconds to finish, then cancel them."""
+    async def stop(self, patience: float) -> None:
+        """Take no new connections and calls; give calls in flight `patience` seconds to finish, then cancel them."""
         if self._stopping:
             return
         self._stopping = True
@@ -133,8 +134,9 @@ class Serving:
             listener.close()
         for protocol in list(self._open):
             protocol.go_away(Unavailable("the server is stopping"))
-        deadline = monotonic() + timeout
-        while any(protocol.busy for protocol in self._open) and monotonic() < deadline:
+        deadline = monotonic() + patience
+        # Looked at, not signalled: every answer would pay for a signal that is wanted once.
+        while any(protocol.busy for protocol in self._open) and monotonic() < deadline:  # noqa: ASYNC110  # see above
             await asyncio.sleep(0.01)
         await self._close_all()
         if self._ticker is not None:
@@ -233,6 +235,11 @@ class Sniffer(asyncio.Protocol):
     def cancel_all(self) -> list[asyncio.Task[None]]:
         """Nothing runs here."""
         return []
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _affordable(limit: int) -> int:

@@ -356,7 +356,7 @@ SECRET = "s3cr3t-" * 50
     [int, Colour, Literal["a"], Circle | Square, uuid.UUID, Annotated[str, Meta(pattern="^a")], list[int], Money, Model,
      datetime.date, decimal.Decimal, bytes, dict[int, int]],
 )  # fmt: skip
-@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"type": v}, lambda v: [v]])
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"type": v}, lambda v: [v]], ids=["bare", "tag", "item"])
 def test_values_are_never_repeated(kind: Any, wrap: Callable[[str], Any]) -> None:
     """No error repeats the value, nor says a module's name."""
     text = json.dumps(explain([Parameter("p", kind)], [wrap(SECRET)]))

@@ -1,1 +1,1 @@
-"""Ways for bytes: sockets, pipes, memory. Each gives an asyncio transport, or a blocking socket; none knows a protocol."""
+"""Ways for bytes: sockets, pipes, memory. Each gives an asyncio transport or a socket; none knows a protocol."""

@@ -1,4 +1,7 @@
-"""Two protocols in one loop, connected without a socket; floor 1: bytes are handed over, in order, never in the same call."""
+"""Two protocols in one loop, connected without a socket; floor 1.
+
+Bytes are handed over in order, never within the call that wrote them.
+"""
 
 from __future__ import annotations
 

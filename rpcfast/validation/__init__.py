@@ -38,7 +38,7 @@ class ParameterLike(Protocol):
     def keyword_only(self) -> bool: ...
 
 
-def explain(  # noqa: PLR0913 - the options of msgspec.convert
+def explain(
     parameters: Sequence[ParameterLike],
     value: object,
     *,

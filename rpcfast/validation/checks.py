@@ -38,7 +38,7 @@ def members_of(value: object) -> dict[Any, Any] | None:
     return members if isinstance(value, dict) else None
 
 
-class Stop(Exception):  # noqa: N818 - no error, but the end of the walk
+class Stop(Exception):
     """The list is full, or the value too large to go on."""
 
 

@@ -114,9 +114,9 @@ def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, Any, Any], Non
 
 def inline_with(
     typed: Callable[[Any], Any],
+    encode: Callable[[Any], bytes],
     explain: Callable[[Any, Exception], Exception],
     function: Callable[..., Any],
-    encode: Callable[[Any], bytes],
 ) -> Callable[[Any, Any, Any], None]:
     """A whole call by position in one function; see `native.inline_with`."""
     encode_id = _encode
@@ -164,7 +164,7 @@ class JsonRpcCore:
             self._receive_slowly(data[:end])
             data = data[end:]
         if self._closed or not data:
-            return
+            return None
         if self._splitter or len(data) > self._max_size:
             return self._receive_slowly(data)
         cut = data.rfind(b"\n") + 1 or len(data)
@@ -324,7 +324,8 @@ class JsonRpcCore:
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""
-        out, self.out = self.out, []
+        out = self.out.copy()
+        self.out.clear()  # the same list for the core's whole life: a connection appends to it directly
         return out
 
 

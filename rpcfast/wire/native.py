@@ -137,9 +137,9 @@ def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, int, Any], Non
 
 def inline_with(
     typed: Callable[[bytes], Any],
+    encode: Callable[[Any], bytes],
     explain: Callable[[bytes, Exception], Exception],
     function: Callable[..., Any],
-    encode: Callable[[Any], bytes],
 ) -> Callable[[int, bytes, Any], None]:
     """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled because it is the hot path."""
     pack, large = HEADER.pack, LARGE
@@ -202,10 +202,11 @@ class NativeCore:
         self._opened = False
         self._begun = False  # a frame came: it is too late for a hello
         self._closed = False
+        self._plain = False  # frames come, and none is cut: the next byte begins one
         self._events: list[Event] = []
         self._chunks: list[bytes | bytearray] = []
         self._have = 0
-        self._need = len(OPENING)
+        self._need = 1  # of the opening each byte is looked at as it comes: garbage is known by its first
         if client:
             self._open()
 
@@ -223,19 +224,24 @@ class NativeCore:
 
     def receive_data(self, data: bytes) -> None:
         """See `events.Core.receive_data`."""
-        if self._have:
-            # A long frame is joined once, when it is whole: adding each chunk to a buffer would copy it every time.
-            self._chunk(data)
-            if self._have < self._need:
-                return
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-        if self._closed:
-            return
-        if not self._opened:
-            self._receive_opening(data)
-        else:
+        if self._plain:
             self._receive_frames(data, 0)
+        elif not self._closed:
+            self._receive_waiting(data)
+
+    def _receive_waiting(self, data: bytes) -> None:
+        """Bytes that go on with a frame, or with the opening. A long frame is joined once, when it is whole."""
+        self._chunk(data)
+        if self._have < self._need:
+            return
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        self._have = 0
+        self._plain = self._opened
+        if self._opened:
+            self._receive_frames(data, 0)
+        else:
+            self._receive_opening(data)
 
     def _chunk(self, data: bytes) -> None:
         chunks = self._chunks
@@ -243,7 +249,7 @@ class NativeCore:
             chunks.append(data)
         else:
             # Collected, since an object for every two bytes would take thirty times the memory of what came.
-            if type(chunks[-1]) is not bytearray:
+            if not chunks or type(chunks[-1]) is not bytearray:
                 chunks.append(bytearray())
             chunks[-1] += data
         self._have += len(data)
@@ -258,7 +264,7 @@ class NativeCore:
         elif len(data) < len(OPENING):
             self._keep(data, len(data) + 1)  # a wrong byte is refused as it comes
         else:
-            self._opened = True
+            self._opened = self._plain = True
             if not self._client:
                 self._open()
             self._receive_frames(data, len(OPENING))
@@ -266,6 +272,7 @@ class NativeCore:
     def _keep(self, data: bytes, need: int) -> None:
         if data:
             self._chunks.append(data)
+            self._plain = False
         self._have, self._need = len(data), need
 
     def _receive_frames(self, data: bytes, stop: int) -> None:  # the hot loop, kept in one piece
@@ -300,7 +307,7 @@ class NativeCore:
             self._begun = True
         if need > HEADER_SIZE + max_size:
             self._too_large(need - HEADER_SIZE)
-        else:
+        elif stop < length:
             self._keep(data[stop:], need)
 
     def _receive_run(self, data: bytes, stop: int, size: int, word: int) -> int:
@@ -397,6 +404,7 @@ class NativeCore:
     def _fail(self, error: RPCError) -> bool:
         """The peer broke the protocol: say why, read no more."""
         self._closed = True
+        self._plain = False
         self._chunks.clear()
         self._have = 0
         if not self._opened and not self._client:
@@ -428,5 +436,6 @@ class NativeCore:
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""
-        out, self.out = self.out, []
+        out = self.out.copy()
+        self.out.clear()  # the same list for the core's whole life: a connection appends to it directly
         return out

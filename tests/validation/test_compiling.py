@@ -51,6 +51,7 @@ class Custom(Generic[T]):
         (Tree | None, OneOf),
         (Annotated[list[int], Meta(description="documented")], Items),
     ],
+    ids=str,
 )
 def test_each_shape_has_its_plan(kind: Any, plan: type) -> None:
     """The shape of a type decides what checks it."""

@@ -115,7 +115,7 @@ def test_any_exception_becomes_an_entry(error: Exception) -> None:
     assert "secret" not in json.dumps(entry)
 
 
-@pytest.mark.parametrize("make", [lambda n: "k" * n, lambda n: "é" * n])
+@pytest.mark.parametrize("make", [lambda n: "k" * n, lambda n: "é" * n], ids=["ascii", "accented"])
 def test_long_keys_are_cut(make: Callable[[int], str]) -> None:
     """A key from the peer is repeated only so far as it serves to find the place."""
     entry = wording.entry([make(1_000_000), 10**100, b"\xff"], "missing", "Missing")
