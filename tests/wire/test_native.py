@@ -513,7 +513,7 @@ def test_inline_call(params: Any) -> None:
     """A call by position or by name is read, run and answered in one piece."""
     sink = Sink()
     typed = msgspec.msgpack.Decoder(tuple[int, int] | Point).decode
-    handle = inline_with(typed, lambda _payload, error: error, lambda x, y: "x" * 100 * x * y, msgpack)
+    handle = inline_with(typed, msgpack, lambda _payload, error: error, lambda x, y: "x" * 100 * x * y)
     handle(9, msgpack(params), sink)
     assert b"".join(sink.out) == send((Kind.RESULT, 9, msgpack("x" * 600)))
     assert sink.sizes == [603]
@@ -523,7 +523,7 @@ def test_inline_call_that_does_not_fit_is_explained() -> None:
     """Parameters that cannot be read raise what `explain` makes of them, and nothing is run."""
     sink = Sink()
     typed = msgspec.msgpack.Decoder(tuple[int, int]).decode
-    handle = inline_with(typed, lambda payload, error: NotFound(f"{payload!r} {error}"), lambda *_: 1 / 0, msgpack)
+    handle = inline_with(typed, msgpack, lambda payload, error: NotFound(f"{payload!r} {error}"), lambda *_: 1 / 0)
     with pytest.raises(NotFound, match="Expected `array` of length 2"):
         handle(9, msgpack([1]), sink)
     assert not sink.out
@@ -576,7 +576,7 @@ def test_codec_that_fails_leaves_the_data_out() -> None:
 def test_repr_shows_the_state() -> None:
     """A core in the debugger says where it stands."""
     core = NativeCore()
-    assert repr(core) == "<NativeCore opening, last id 0, 0 bytes wait for 5>"
+    assert repr(core) == "<NativeCore opening, last id 0, 0 bytes wait for 1>"
     core.receive_data(OPENING + pack_call(3, b"f", b"") + b"\xff")
     assert repr(core) == "<NativeCore open, last id 3, 1 bytes wait for 16>"
     core.receive_data(b"\xff" * 20)
