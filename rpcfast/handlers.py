@@ -176,9 +176,16 @@ def _inline(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Hand
     return lambda call_id, payload, sink: answer(sink, call_id, invoke(Context(sink), *values(payload)))
 
 
-_EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""3.11 has no eager tasks. Driving the first step by hand would be as fast there, but asyncio.timeout() and
-current_task() fail in such a step; so the scheduler runs it."""
+if sys.version_info >= (3, 12):
+
+    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Task[None]:
+        return Task(work, loop=loop, eager_start=True)
+
+else:
+    # 3.11 has no eager tasks. Driving the first step by hand would be as fast there, but asyncio.timeout() and
+    # current_task() fail in such a step; so the scheduler runs it.
+    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Task[None]:
+        return Task(work, loop=loop)
 
 
 def _in_task(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Handler:
@@ -187,15 +194,14 @@ def _in_task(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Han
     if spec.max_concurrency:
         invoke = _gated(invoke, asyncio.Semaphore(spec.max_concurrency))
 
-    async def run(key: Any, call_id: Any, params: tuple[Any, ...], sink: Any) -> None:
+    async def run(key: Any, call_id: Any, params: tuple[Any, ...], sink: Any, running: Any) -> None:
         try:
             answer(sink, call_id, await invoke(*params))
         except BaseException as error:  # noqa: BLE001  # answered and logged there, SystemExit too
             sink.connection.failed(name, call_id, error, sink, key)
-        connection = sink.connection
-        if key in connection.running:
-            connection.running.take(key)
-            connection.finished(sink)
+        if key in running:
+            running.take(key)
+            sink.connection.finished(sink)
 
     def handle(call_id: Any, payload: Any, sink: Any) -> None:
         params = values(payload)
@@ -207,7 +213,7 @@ def _in_task(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Han
             raise ResourceExhausted(f"{connection.max_in_flight} calls of this connection are in flight already")
         # JSON-RPC does not forbid to use an id again while its call runs; the table needs a key of its own then.
         key = call_id if call_id not in running else object()
-        task = Task(run(key, call_id, params, sink), loop=connection.loop, **_EAGER)
+        task = _start(run(key, call_id, params, sink, running), connection.loop)
         if not task.done():
             connection.suspend(key, task, sink)
 
