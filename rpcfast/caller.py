@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from rpcfast.errors import DECODE_ERRORS, DeadlineExceeded, ParseError, ResourceExhausted, RPCError
+from rpcfast.errors import DeadlineExceeded, ParseError, ResourceExhausted, RPCError
 from rpcfast.wire.calls import CallTable
 from rpcfast.wire.events import Kind
 
@@ -102,7 +102,10 @@ class Caller:
         while len(self.held) and len(self.waiting) < self._max_in_flight and not self._connection.leaving:
             future, request = self.held.take_first()
             if not future.done():
-                self._start(future, request)
+                try:
+                    self._start(future, request)
+                except ValueError as error:  # a name or metadata that no frame takes; its caller is not here any more
+                    future.set_exception(error)
 
     def complete(self, call_id: int, body: bytes) -> None:
         """A result came."""
@@ -114,7 +117,7 @@ class Caller:
         if not future.done():
             try:
                 future.set_result(decode(body))
-            except DECODE_ERRORS as error:
+            except Exception as error:  # noqa: BLE001  # the decoder of a codec or of a registered type may raise anything
                 future.set_exception(ParseError(f"the result cannot be read as what was asked for: {error}"))
         if self.held:
             self._release()

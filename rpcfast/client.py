@@ -256,7 +256,7 @@ class AsyncClient(Face):
 
     async def _dial(self) -> Connection:
         connection = Connection(
-            NativeCore(client=True, hello=self._hello), self._binding, self._limits, on_close=self._open.discard
+            NativeCore(client=True, hello=self._hello), self._binding, self._limits, on_close=self._open.discard, only_calls=True
         )
         try:
             await self._attach(connection)

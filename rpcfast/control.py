@@ -60,9 +60,10 @@ class BatchSink:
     def check_size(self, size: int) -> None:
         """See `call.Sink.check_size`; the limit holds for the whole batch."""
         limit = self.connection.limits.max_message_size
-        self._size += size
-        if self._size > limit:
+        if self._size + size > limit:
             raise ResourceExhausted(f"the answers of this batch are beyond the limit of {limit} bytes together")
+        self.connection.hold(size)
+        self._size += size
 
     def suspended(self) -> None:
         """See `call.Sink.suspended`."""
@@ -74,6 +75,7 @@ class BatchSink:
         if self._open == 0 and not self.connection.lost:
             if self.out:
                 self.connection.core.send((Kind.BATCH, None, self.out))
+            self.connection.release(self._size)
             self.connection.answered()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,10 +33,13 @@ def spawn(command: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen[byt
 class PipeTransport(asyncio.Transport):
     """A reading and a writing pipe as one transport."""
 
-    def __init__(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport) -> None:
+    def __init__(
+        self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport, halves: tuple[_Half, _Half]
+    ) -> None:
         super().__init__({"peername": "stdio"})
         self._reader = reader
         self._writer = writer
+        self._halves = halves
 
     def __repr__(self) -> str:
         return f"<PipeTransport {self._reader!r} {self._writer!r}>"
@@ -45,8 +50,12 @@ class PipeTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: Any) -> None:
         """See `asyncio.BaseTransport.set_protocol`."""
-        self._reader.get_protocol().target = protocol  # type: ignore[attr-defined]  # our own _Half
-        self._writer.get_protocol().target = protocol  # type: ignore[attr-defined]
+        for half in self._halves:
+            half.target = protocol
+
+    def get_protocol(self) -> Any:
+        """See `asyncio.BaseTransport.get_protocol`."""
+        return self._halves[0].target
 
     def pause_reading(self) -> None:
         """See `asyncio.ReadTransport.pause_reading`."""
@@ -85,12 +94,27 @@ class _Half(asyncio.Protocol):
     def __init__(self, *, writes: bool) -> None:
         self.target: Any = None
         self._writes = writes
+        self._early: list[tuple[str, Any]] = []  # what happened before there was a connection to tell
+        self._both: PipeTransport | None = None
+
+    def begin(self, both: PipeTransport) -> None:
+        """The connection is there: tell it what happened already."""
+        self._both = both
+        early, self._early = self._early, []
+        for name, argument in early:
+            getattr(self, name)(*argument)
 
     def data_received(self, data: bytes) -> None:
-        self.target.data_received(data)
+        if self._both is None:
+            self._early.append(("data_received", (data,)))
+        else:
+            self.target.data_received(data)
 
     def eof_received(self) -> bool:
-        self.target.eof_received()
+        if self._both is None:
+            self._early.append(("eof_received", ()))
+        elif not self.target.eof_received():
+            self._both.close()
         return False
 
     def pause_writing(self) -> None:
@@ -100,29 +124,53 @@ class _Half(asyncio.Protocol):
         self.target.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._writes and self.target is not None:
+        if self._both is None:
+            self._early.append(("connection_lost", (exc,)))
+        elif self._writes:
             self.target.connection_lost(exc)
 
 
-async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> PipeTransport:
+async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
     """Take this process's standard input and output for a connection.
 
     Descriptors 0 and 1 are then an empty input and the standard error, so that a handler's `print` or `input` cannot
-    break into the protocol.
+    break into the protocol. Raises `OSError` when one of them is closed, or is a file.
     """
-    loop = asyncio.get_running_loop()
-    reading, writing = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed at the start
+        raise OSError(errno.EBADF, "it is closed")
+    kinds = [os.fstat(0), os.fstat(1)]
+    if not all(stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode) or os.isatty(i) for i, kind in enumerate(kinds)):
+        raise OSError(errno.EINVAL, "it is a file")
+    one = stat.S_ISSOCK(kinds[0].st_mode) and os.path.samestat(*kinds)
+    reading, writing = _take_over()
+    if one:  # as `spawn` gives: asyncio takes bytes that arrive on a writing pipe for its end
+        os.close(writing)
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(factory, socket.socket(fileno=reading))
+        return transport
+    return await _connect_pipes(factory, os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0))
+
+
+def _take_over() -> tuple[int, int]:
+    reading, writing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     sys.stdout.flush()
     os.dup2(2, 1)
-    reader, _ = await loop.connect_read_pipe(lambda: _Half(writes=False), reading)
-    writer, _ = await loop.connect_write_pipe(lambda: _Half(writes=True), writing)
-    transport = PipeTransport(reader, writer)
+    return reading, writing
+
+
+async def _connect_pipes(factory: Callable[[], asyncio.Protocol], reading: Any, writing: Any) -> PipeTransport:
+    loop = asyncio.get_running_loop()
+    hears, speaks = _Half(writes=False), _Half(writes=True)
+    writer, _ = await loop.connect_write_pipe(lambda: speaks, writing)
+    reader, _ = await loop.connect_read_pipe(lambda: hears, reading)
     protocol = factory()
+    transport = PipeTransport(reader, writer, (hears, speaks))
     transport.set_protocol(protocol)
     protocol.connection_made(transport)
+    hears.begin(transport)
+    speaks.begin(transport)
     return transport
 
 
