@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,24 +30,29 @@ def spawn(command: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen[byt
 
 
 class PipeTransport(asyncio.Transport):
-    """A reading and a writing pipe as one transport."""
+    """A reading and a writing pipe as one transport. The pipes' own protocols set them when they are connected."""
 
-    def __init__(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport) -> None:
+    def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__({"peername": "stdio"})
-        self._reader = reader
-        self._writer = writer
+        self._protocol: Any = protocol
+        self._reader: Any = None
+        self._writer: Any = None
 
     def __repr__(self) -> str:
         return f"<PipeTransport {self._reader!r} {self._writer!r}>"
 
     def is_closing(self) -> bool:
         """See `asyncio.BaseTransport.is_closing`."""
-        return self._writer.is_closing()
+        closing: bool = self._writer.is_closing()
+        return closing
 
     def set_protocol(self, protocol: Any) -> None:
         """See `asyncio.BaseTransport.set_protocol`."""
-        self._reader.get_protocol().target = protocol  # type: ignore[attr-defined]  # our own _Half
-        self._writer.get_protocol().target = protocol  # type: ignore[attr-defined]
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        """See `asyncio.BaseTransport.get_protocol`."""
+        return self._protocol
 
     def pause_reading(self) -> None:
         """See `asyncio.ReadTransport.pause_reading`."""
@@ -62,7 +68,8 @@ class PipeTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """See `asyncio.WriteTransport.get_write_buffer_size`."""
-        return self._writer.get_write_buffer_size()
+        size: int = self._writer.get_write_buffer_size()
+        return size
 
     def write(self, data: Any) -> None:
         """See `asyncio.WriteTransport.write`."""
@@ -79,51 +86,76 @@ class PipeTransport(asyncio.Transport):
         self._writer.abort()
 
 
-class _Half(asyncio.Protocol):
-    """Hears one pipe and passes on what the connection must know. The connection is lost when its writing end is."""
+class _Reader(asyncio.Protocol):
+    """Hears the reading pipe. The connection is made before the first byte can come."""
 
-    def __init__(self, *, writes: bool) -> None:
-        self.target: Any = None
-        self._writes = writes
+    def __init__(self, pipes: PipeTransport) -> None:
+        self._pipes = pipes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pipes._reader = transport  # noqa: SLF001  # two parts of one thing
+        self._pipes.get_protocol().connection_made(self._pipes)
 
     def data_received(self, data: bytes) -> None:
-        self.target.data_received(data)
+        self._pipes.get_protocol().data_received(data)
 
     def eof_received(self) -> bool:
-        self.target.eof_received()
+        self._pipes.get_protocol().eof_received()
         return False
 
+
+class _Writer(asyncio.BaseProtocol):
+    """Hears the writing pipe. The connection is lost when this one is."""
+
+    def __init__(self, pipes: PipeTransport) -> None:
+        self._pipes = pipes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pipes._writer = transport  # noqa: SLF001
+
     def pause_writing(self) -> None:
-        self.target.pause_writing()
+        self._pipes.get_protocol().pause_writing()
 
     def resume_writing(self) -> None:
-        self.target.resume_writing()
+        self._pipes.get_protocol().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._writes and self.target is not None:
-            self.target.connection_lost(exc)
+        self._pipes.get_protocol().connection_lost(exc)
 
 
-async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> PipeTransport:
-    """Take this process's standard input and output for a connection.
+async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+    """Take this process's standard input and output for a connection: two pipes, or one socket as `spawn` gives.
 
     Descriptors 0 and 1 are then an empty input and the standard error, so that a handler's `print` or `input` cannot
     break into the protocol.
     """
     loop = asyncio.get_running_loop()
-    reading, writing = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    one_socket = _is_one_socket(os.fstat(0), os.fstat(1))
+    incoming, outgoing = os.dup(0), os.dup(1)
+    _give_away()
+    if one_socket:
+        # As two pipes it would close itself: asyncio takes bytes that arrive at a writing pipe for the reader's end.
+        os.close(outgoing)
+        sock = socket.socket(fileno=incoming)
+        transport, _ = await loop.connect_accepted_socket(factory, sock)
+        return transport
+    pipes = PipeTransport(factory())
+    await loop.connect_write_pipe(lambda: _Writer(pipes), os.fdopen(outgoing, "wb", 0))
+    await loop.connect_read_pipe(lambda: _Reader(pipes), os.fdopen(incoming, "rb", 0))
+    return pipes
+
+
+def _is_one_socket(one: os.stat_result, other: os.stat_result) -> bool:
+    return stat.S_ISSOCK(one.st_mode) and (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _give_away() -> None:
+    """Leave an empty standard input, and the standard error as the standard output."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     sys.stdout.flush()
     os.dup2(2, 1)
-    reader, _ = await loop.connect_read_pipe(lambda: _Half(writes=False), reading)
-    writer, _ = await loop.connect_write_pipe(lambda: _Half(writes=True), writing)
-    transport = PipeTransport(reader, writer)
-    protocol = factory()
-    transport.set_protocol(protocol)
-    protocol.connection_made(transport)
-    return transport
 
 
 CHILD_PATIENCE = 5.0
