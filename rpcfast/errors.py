@@ -63,6 +63,8 @@ class RPCError(Exception):
     http_status: ClassVar[int] = 400
     grpc_status: ClassVar[str] = "FAILED_PRECONDITION"
     fields: ClassVar[tuple[str, ...]] = ()
+    remote: bool = False
+    """Whether the peer sent it; False for what this side found out, such as a lost connection."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -301,4 +303,6 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
 
     def to_error(self) -> RPCError:
         """Make the exception again, of the class that the code names."""
-        return BY_CODE.get(self.code, RPCError)(self.message, code=self.code, data=self.data)
+        error = BY_CODE.get(self.code, RPCError)(self.message, code=self.code, data=self.data)
+        error.remote = True
+        return error

@@ -59,6 +59,7 @@ class Server(Registry):
         *,
         uds: str | None = None,
         fd: int | None = None,
+        stdio: bool = False,
         loop: str = "auto",
         on_ready: Callable[[Server], Any] | None = None,
     ) -> None:
@@ -69,7 +70,7 @@ class Server(Registry):
         """
         try:
             with asyncio.Runner(loop_factory=new_event_loop(loop)) as runner:
-                runner.run(self._run(host, port, uds=uds, fd=fd, on_ready=on_ready or announce))
+                runner.run(self._run(host, port, uds=uds, fd=fd, stdio=stdio, on_ready=on_ready or announce))
         except CannotListen as error:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(2) from None
@@ -189,7 +190,9 @@ def _address(sock: Any) -> str:
 
 def announce(server: Server) -> None:
     """Say on the standard error what is served where."""
-    where = ", ".join(server.addresses) or "standard input and output"
+    if not server.addresses:
+        return  # over standard input and output: whoever started this process knows
+    where = ", ".join(server.addresses)
     sys.stderr.write(f"{server.name}: {len(server.procedures)} procedures on {where}  (Ctrl-C stops)\n")
     sys.stderr.flush()
 

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from rpcfast.call import Context
 from rpcfast.codecs import MAX_NESTING, Codec, bounded, decode_any, get_codec, nesting_of
+from rpcfast.codegen.openrpc import Document, make_document
 from rpcfast.errors import DECODE_ERRORS, ErrorBody, ParseError, RPCError, Unimplemented
 from rpcfast.handlers import Gates, Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
@@ -23,7 +24,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry:
-    """Procedures by name, and the decorator that adds them. What `Server` and `Namespace` share."""
+    """Procedures by name, and the decorator that adds them. What `Server` and `Namespace` share.
+
+    `name` and `version` are what its documents call the service.
+    """
+
+    name = "rpcfast"
+    version = "0"
 
     def __init__(self) -> None:
         self.procedures: dict[str, ProcedureSpec] = {}
@@ -146,7 +153,8 @@ class Binding(NamedTuple):
 class Runtime:
     """A registry being served in one event loop: limits, threads, and a binding for each protocol and codec, made once.
 
-    Procedures that are registered while it runs join every binding.
+    Procedures that are registered while it runs join every binding. Beside them stands `rpc.discover`, which gives the
+    OpenRPC document of the service.
     """
 
     def __init__(self, registry: Registry, limits: Limits) -> None:
@@ -154,12 +162,24 @@ class Runtime:
         self.limits = limits
         self.threads = Threads(limits)
         self._gates: Gates = {}
-        self.contract = jsonrpc.Contract(registry.procedures.values())
+        self._document: Document | None = None
+        self._discover = replace(describe(self.document, name="discover"), name="rpc.discover")
+        self.contract = jsonrpc.Contract(self._specs())
         self._native: dict[str, tuple[Codec, Binding]] = {}
         self._json = Binding("jsonrpc", {}, {}, jsonrpc.answer_error, _no_answers, self._explain_json)
-        for spec in registry.procedures.values():
+        for spec in self._specs():
             self._add_json(spec)
         registry._runtimes.add(self)  # noqa: SLF001  # the other half of the same page
+
+    def _specs(self) -> Iterator[ProcedureSpec]:
+        yield from self.registry.procedures.values()
+        yield self._discover
+
+    def document(self) -> Document:
+        """The OpenRPC document of this service."""
+        if self._document is None:
+            self._document = make_document(self.registry.name, self.registry.version, self.registry.procedures.values())
+        return self._document
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -167,6 +187,7 @@ class Runtime:
 
     def add(self, spec: ProcedureSpec) -> None:
         """Let a procedure join every binding."""
+        self._document = None
         self.contract.add(spec)
         self._add_json(spec)
         for codec, binding in self._native.values():
@@ -177,7 +198,7 @@ class Runtime:
         if codec_name not in self._native:
             codec = get_codec(codec_name)
             binding = native_binding(codec, limits=self.limits)
-            for spec in self.registry.procedures.values():
+            for spec in self._specs():
                 self._add_native(codec, binding, spec)
             self._native[codec_name] = codec, binding
         return self._native[codec_name][1]
@@ -216,7 +237,7 @@ class Runtime:
         self._json.handlers[key] = compile_handler(spec, wire, self.threads, self._gates)
 
     def _explain_json(self, key: Any, value: Any) -> RPCError:
-        return refusal(self.registry.procedures[self._json.names[key]], value)
+        return refusal(self.registry.procedures.get(self._json.names[key], self._discover), value)
 
 
 def _shallow_params(message: Any) -> Any:
