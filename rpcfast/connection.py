@@ -40,6 +40,8 @@ EVENTS_PER_WRITE: Final = 1024
 """Events dispatched before their answers are written, so that many small answers cannot pile up."""
 MAX_UNREAD: Final = 1024 * 1024
 """Bytes of answers beyond the largest message that a peer may leave unread."""
+LINGER: Final = 1.0
+"""Seconds that a peer which is hung up on may go on sending."""
 CLOCK_GRAIN: Final = 0.001
 """A timer may fire up to a millisecond early: uvloop's clock has that grain."""
 _CANCELLED: Final = Cancelled("the call was cancelled")
@@ -94,6 +96,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._flushing = False
         self._eof = False
+        self._hung_up = False
         self._reasons: dict[Any, RPCError | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -310,7 +313,7 @@ class Connection(asyncio.Protocol):
             data = b"".join(out)
             out.clear()
             self._queued = 0
-            if not self.lost:
+            if not self.lost and not self._hung_up:
                 self.transport.write(data)
 
     def _flush_late(self) -> None:
@@ -406,6 +409,25 @@ class Connection(asyncio.Protocol):
             self.flush()
             self.transport.close()
 
+    def hang_up(self) -> None:
+        """Close after a last word to a peer that may still be sending: what it sends is read and thrown away for a while.
+
+        A socket that is closed with bytes unread is reset, and the reset can overtake the last word (RFC 9112, 9.6).
+        """
+        if self.lost or self._hung_up:
+            return
+        self._stop_dispatch()
+        self._backlog.clear()
+        self.flush()
+        if self._eof or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._hung_up = True
+        self.core = Deaf()
+        self.transport.write_eof()
+        self.transport.resume_reading()
+        self.loop.call_later(LINGER, self.transport.close)
+
     def abort(self) -> None:
         """Close at once; what is queued is lost."""
         if not self.lost:
@@ -429,7 +451,7 @@ class Connection(asyncio.Protocol):
             self._seen = (self.reads, now)
         elif now - since > self.limits.idle_timeout and not self.core.waiting:
             self.go_away(Unavailable(f"idle for {self.limits.idle_timeout:g} s"))
-            self.close()
+            self.hang_up()
             return
         self._check_message(now)
         self._check_unread(now)
@@ -444,7 +466,7 @@ class Connection(asyncio.Protocol):
         seconds = now - since
         if seconds > self.limits.frame_timeout and waiting < self.limits.min_rate * seconds:
             self.go_away(DeadlineExceeded(f"a message did not arrive whole within {self.limits.frame_timeout:g} s"))
-            self.close()
+            self.hang_up()
 
     def _check_unread(self, now: float) -> None:
         """Cut a peer that takes nothing at all, also where so little waits that writing is not paused."""
@@ -454,6 +476,25 @@ class Connection(asyncio.Protocol):
             self._stalled = (now, size)
         elif now - since > self.limits.write_timeout:
             self._cut()
+
+
+class Deaf:
+    """The core of a connection that has said its last word."""
+
+    waiting = 0
+
+    def receive_data(self, data: bytes) -> None:
+        """See `events.Core.receive_data`: thrown away."""
+
+    def receive_eof(self) -> None:
+        """See `events.Core.receive_eof`."""
+
+    def next_events(self) -> list[Event]:
+        """See `events.Core.next_events`: none."""
+        return []
+
+    def send(self, event: Event) -> None:
+        """See `events.Core.send`: too late."""
 
 
 _UNKNOWN: Final = MethodNotFound("no such procedure")

@@ -131,7 +131,7 @@ def _on_hello(_: Any, hello: Any, connection: Any) -> None:
         connection.bind(hello.codec)
     except LookupError as error:
         connection.go_away(ParseError(str(error)))
-        connection.close()
+        connection.hang_up()
 
 
 def _on_going_away(last_id: Any, body: Any, connection: Any) -> None:
@@ -154,7 +154,7 @@ def _on_closed(_: Any, error: Any, connection: Any) -> None:
     logger.info("closing %s: %s", connection.peer, error)
     connection.leaving = True
     connection.caller.fail(error)
-    connection.close()
+    connection.hang_up()
 
 
 def _ignore(_: Any, __: Any, ___: Any) -> None:

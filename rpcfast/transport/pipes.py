@@ -73,6 +73,10 @@ class PipeTransport(asyncio.Transport):
         """See `asyncio.WriteTransport.get_write_buffer_size`."""
         return self._writer.get_write_buffer_size()
 
+    def can_write_eof(self) -> bool:
+        """See `asyncio.WriteTransport.can_write_eof`: the two ends close together."""
+        return False
+
     def write(self, data: Any) -> None:
         """See `asyncio.WriteTransport.write`."""
         self._writer.write(data)
