@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from rpcfast.call import Context
 from rpcfast.codecs import MAX_NESTING, Codec, bounded, decode_any, get_codec, nesting_of
-from rpcfast.errors import ErrorBody, ParseError, RPCError, Unimplemented
+from rpcfast.errors import DECODE_ERRORS, ErrorBody, ParseError, RPCError, Unimplemented
 from rpcfast.handlers import Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, describe, is_open
@@ -236,7 +236,15 @@ def native_binding(codec: Codec, limits: Limits) -> Binding:
     """A binding for native frames without procedures: what a client has."""
     encode, decode = codec.bind(ErrorBody)
     answer_error = native.answer_error_with(encode, limits.max_message_size)
-    return Binding("native", {}, {}, answer_error, lambda body: decode(body).to_error(), _bytes_explain_themselves)
+
+    def decode_error(body: bytes) -> RPCError:
+        try:
+            error: RPCError = decode(body).to_error()
+        except DECODE_ERRORS as cause:
+            return ParseError(f"the call failed, and its error cannot be read: {cause}")
+        return error
+
+    return Binding("native", {}, {}, answer_error, decode_error, _bytes_explain_themselves)
 
 
 def _no_answers(_: bytes) -> RPCError:
