@@ -412,7 +412,7 @@ class NativeCore:
 
         None: it is something else, and nothing was taken.
         """
-        if self._plain and len(data) >= HEADER_SIZE:
+        if len(data) >= HEADER_SIZE and self._opened and not (self._have or self._closed):
             size, found, word = HEADER.unpack_from(data)
             if found == call_id and word == RESULT_WORD and size == len(data) - HEADER_SIZE <= self._hello.max_size:
                 return data[HEADER_SIZE:]
