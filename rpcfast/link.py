@@ -24,7 +24,7 @@ from rpcfast.caller import Request
 from rpcfast.errors import DeadlineExceeded, RPCError, Unavailable
 from rpcfast.transport.pipes import reap
 from rpcfast.wire.events import Kind
-from rpcfast.wire.native import NativeCore, pack_plain_call
+from rpcfast.wire.native import NativeCore
 
 __all__ = ["Link", "Waiter", "acquire"]
 
@@ -141,7 +141,7 @@ class Link:
             core.send((kind, 0, (request.name, request.body, None, request.metadata)))
             return
         if request.timeout is None and request.metadata is None:
-            core.out.append(pack_plain_call(call_id, request.name, request.body))
+            core.send_call(call_id, request.name, request.body)
         else:
             core.send((kind, call_id, (request.name, request.body, request.timeout, request.metadata)))
         self._last_id = waiter.call_id = call_id
@@ -266,13 +266,13 @@ class Link:
             self._reading = waiter.reads = True
             self._users += 1
         try:
-            while not self.leaving and self._glance():
+            while self._glance():
                 pass
         finally:
             self.finish(waiter)
 
     def _glance(self) -> bool:
-        """Take what is there, without waiting; by the thread whose turn it is to read. False: nothing is."""
+        """Take what is there, without waiting; by the thread whose turn it is to read. False: no more comes."""
         try:
             self._received(self._sock.recv(RECEIVE_SIZE, socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -282,7 +282,7 @@ class Link:
         except BaseException:
             self.lose(self._lost_error("was given up: a read was interrupted"))
             raise
-        return True
+        return not self.leaving
 
     # ---- writing; `_sending` is held
 

@@ -27,7 +27,6 @@ __all__ = [
     "inline_with",
     "pack_call",
     "pack_frame",
-    "pack_plain_call",
 ]
 
 MAGIC: Final = b"\xf5rpc"
@@ -117,14 +116,6 @@ def pack_call(
         extra += len(packed).to_bytes(2, "big") + packed
     word = kind << 24 | flags << 16 | len(name)
     return HEADER.pack(len(extra) + len(name) + len(body), call_id, word) + extra + name + body
-
-
-def pack_plain_call(call_id: int, name: bytes, body: bytes) -> bytes:
-    """The fast lane of `pack_call`: a call that carries nothing but parameters. Raises `ValueError` as that does."""
-    size = len(name)
-    if not 0 < size <= MAX_NAME:
-        raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {size}")
-    return _pack(size + len(body), call_id, CALL_WORD + size) + name + body
 
 
 _pack: Final = HEADER.pack
@@ -440,6 +431,13 @@ class NativeCore:
             self.out.append(pack_frame(kind, call_id, b"" if payload is None else _encode(payload)))
         else:
             self.out.append(pack_frame(kind, call_id, payload or b""))
+
+    def send_call(self, call_id: int, name: bytes, body: bytes) -> None:
+        """The fast lane of `send((CALL, …))` for a call that carries nothing but parameters; raises `ValueError`."""
+        size = len(name)
+        if not 0 < size <= MAX_NAME:
+            raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {size}")
+        self.out.append(_pack(size + len(body), call_id, CALL_WORD + size) + name + body)
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""
