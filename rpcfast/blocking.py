@@ -25,6 +25,8 @@ __all__ = ["BlockingLine", "unreachable"]
 IDLE: Final = 1.0
 """Seconds after which a connection is looked at before it is used: the server may have closed it."""
 DIAL_TIMEOUT: Final = 10.0
+MAX_TRIES: Final = 3
+"""Connections that a call may find lost before it is sent."""
 CLOSED: Final = "the client was closed"
 
 
@@ -42,7 +44,7 @@ class BlockingLine:
         self._closed = False
         self._dialling = threading.Lock()
         self._link: Link | None = None
-        self._links: WeakSet[Link] = WeakSet()
+        self._links: set[Link] = set()
         """Those that are not closed: the one for new calls, and those that only finish theirs."""
         _lines.add(self)
 
@@ -54,7 +56,7 @@ class BlockingLine:
         )
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if not self._closed and any(not link.closed for link in self._links):
+        if not self._closed and self.__dict__.get("_links"):
             warn(f"unclosed {self!r}: use `with`, or close()", ResourceWarning, source=self, stacklevel=2)
             self._close()
 
@@ -81,13 +83,14 @@ class BlockingLine:
 
     def _enter(self, request: Request, waiter: Waiter, kind: int) -> Link:
         """Send on the connection for new calls; one that turns out to take none was sent nothing, and is left."""
-        while True:
+        for _ in range(MAX_TRIES):
             link, now = self._link, monotonic()
             if link is None or link.leaving or now - link.used > IDLE or request.deadline <= now:
                 link = self._connected(request.deadline)
             link.used = now
             if link.start(request, waiter, kind):
                 return link
+        raise Unavailable(f"{self.target} closes each connection before a call is sent")
 
     def close(self) -> None:
         """Close, also while other threads dial, send or wait: their calls fail with `Unavailable`. May be called again.
@@ -101,7 +104,7 @@ class BlockingLine:
         self._closed = True
         links = list(self._links)
         for link in links:
-            link.lose(Unavailable(CLOSED))
+            link.close(Unavailable(CLOSED))
         return links
 
     # ---- the connection
@@ -114,8 +117,9 @@ class BlockingLine:
                 link.look()
             if link is None or link.leaving:
                 self._check_open()
-                self._link = link = self._dial(deadline)
+                link = self._dial(deadline)
                 self._links.add(link)
+                self._link = link
                 self._check_open()  # close() may have come meanwhile, and not have seen it
             link.used = monotonic()
             return link
@@ -140,14 +144,14 @@ class BlockingLine:
             raise Unavailable(unreachable(self.target, error)) from error
         sock.settimeout(None)
         core = NativeCore(client=True, hello=self._hello)
-        return Link(sock, child, core, self._binding.decode_error, str(self.target))
+        return Link(sock, child, core, self._binding.decode_error, str(self.target), on_end=self._links.discard)
 
     def _forked(self) -> None:
         """In the child of a fork: whatever the other threads held is left behind."""
         links = list(self._links)
         self._dialling = threading.Lock()
         self._link = None
-        self._links = WeakSet()
+        self._links = set()
         for link in links:
             link.forget()
 

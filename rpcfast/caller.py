@@ -183,6 +183,12 @@ class Caller:
         for _, (future, _) in self.held.drain():
             _settle(future, error)
 
+    def close(self, error: RPCError) -> None:
+        """Fail every call, and tell the peer that their answers are no longer wanted: an end alone does not say so."""
+        for call_id in self.waiting:
+            self._connection.core.send((Kind.CANCEL, call_id, b""))
+        self.fail(error)
+
     def fail(self, error: RPCError) -> None:
         """Fail every call."""
         self.refuse_after(-1, error)

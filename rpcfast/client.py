@@ -78,8 +78,9 @@ class Face:
     ) -> None:
         """Prepare to call `target`; the connection is made by the first call.
 
-        `target` is `tcp://host:port`, `unix:///path`, `exec:COMMAND`, or a `Server` in this process. `timeout` is how long
-        a call may take, in seconds (default 30; None: for ever); given here or at a call, the server is told and stops too.
+        `target` is `tcp://host:port`, `unix:///path`, `exec:COMMAND`, or a `Server` in this process. `timeout` is how
+        long a call may take, in seconds (default 30; None: for ever); given here or at a call, the server is told and
+        stops too.
         `metadata` goes with every call. Raises `ValueError` for a target that cannot be read, `LookupError` for a
         codec that is not registered.
         """
@@ -238,7 +239,7 @@ class AsyncClient(Face):
             self._dialling.cancel()
             await asyncio.wait([self._dialling])
         for connection in list(self._open):
-            connection.caller.fail(Unavailable(CLOSED))
+            connection.caller.close(Unavailable(CLOSED))
             connection.close()
         if self._open:
             self._emptied.clear()

@@ -85,6 +85,8 @@ class Link:
         core: NativeCore,
         decode_error: Callable[[bytes], RPCError],
         name: str,
+        *,
+        on_end: Callable[[Link], None],
     ) -> None:
         self.used = monotonic()
         self.leaving = False
@@ -96,6 +98,7 @@ class Link:
         self._core = core
         self._decode_error = decode_error
         self._name = name
+        self._on_end = on_end
         self._last_id = 0
         self._users = 0  # threads inside: the socket is closed when none is left, so that its number is not used again
         self._lost = False
@@ -124,16 +127,18 @@ class Link:
                     self._users += 1
                     entered = True
                     frames = self._core.data_to_send()
-                self._write(frames, request.deadline, waiter)
+                taken = self._write(frames, request.deadline, waiter)
             finally:
                 self._sending.release()
         except BaseException:
             if entered:
                 self.finish(waiter)
             raise
-        if self._core.out:
+        if not taken:
+            self.finish(waiter)
+        elif self._core.out:
             self._write_small()
-        return True
+        return taken
 
     def _queue(self, request: Request, waiter: Waiter, kind: int) -> None:
         core, call_id = self._core, self._last_id + 1
@@ -168,6 +173,7 @@ class Link:
             if unfinished:
                 self._core.send((Kind.CANCEL, waiter.call_id, b""))
             if waiter.reads:
+                waiter.reads = False
                 self._hand_on()
             self._users -= 1
             if not self._users and self.leaving:
@@ -286,8 +292,11 @@ class Link:
 
     # ---- writing; `_sending` is held
 
-    def _write(self, frames: Sequence[bytes], deadline: float, waiter: Waiter) -> None:
-        """Send all that is queued, the call last. Cut short, it ends the connection; a call not begun is taken back."""
+    def _write(self, frames: Sequence[bytes], deadline: float, waiter: Waiter) -> bool:
+        """Send all that is queued, the call last. Cut short, it ends the connection; a call not begun is taken back.
+
+        False: the connection turned out to be lost before a byte was sent.
+        """
         data = b"".join(frames)
         sent = 0
         try:
@@ -295,9 +304,14 @@ class Link:
             if sent < len(data):
                 sent += self._send_rest(memoryview(data)[sent:], deadline, waiter)
         except BaseException as error:
+            if isinstance(error, OSError) and not sent:
+                with self._lock:
+                    self.calls.pop(waiter.call_id, None)
             self.lose(self._lost_error("was lost while sending", error))
             if not isinstance(error, OSError):
                 raise
+            if not sent:
+                return False
         if self._lost:
             raise waiter.error or self._lost_error("was lost while sending")
         if sent < len(data):
@@ -307,6 +321,7 @@ class Link:
                 with self._lock:
                     self._core.out[:0] = frames[:-1]
             raise DeadlineExceeded("the call could not be sent before the deadline")
+        return True
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
@@ -349,6 +364,14 @@ class Link:
 
     # ---- the end
 
+    def close(self, error: RPCError) -> None:
+        """End it on purpose: the server hears that calls in flight are not wanted: an end alone does not say so."""
+        with self._lock:
+            for call_id in self.calls:
+                self._core.send((Kind.CANCEL, call_id, b""))
+        self._write_small()
+        self.lose(error)
+
     def lose(self, error: RPCError) -> None:
         """End it: all calls fail with `error`. The socket is closed when no thread is inside any more."""
         with self._lock:
@@ -367,6 +390,7 @@ class Link:
     def _end(self) -> None:
         self._lost = self.closed = True
         self._sock.close()
+        self._on_end(self)
         if self._child is not None and self._child.poll() is None:
             threading.Thread(target=reap, args=(self._child,), name="rpcfast-reap", daemon=True).start()
 

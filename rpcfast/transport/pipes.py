@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,9 +83,14 @@ class PipeTransport(asyncio.Transport):
 class _Half(asyncio.Protocol):
     """Hears one pipe and passes on what the connection must know. The connection is lost when its writing end is."""
 
-    def __init__(self, *, writes: bool) -> None:
+    def __init__(self, on_open: Callable[[Any], None] | None = None) -> None:
         self.target: Any = None
-        self._writes = writes
+        self._on_open = on_open
+        self._writes = on_open is None
+
+    def connection_made(self, transport: Any) -> None:
+        if self._on_open is not None:
+            self._on_open(transport)  # at once: bytes may be there before whoever opens the pipe runs again
 
     def data_received(self, data: bytes) -> None:
         self.target.data_received(data)
@@ -104,26 +110,36 @@ class _Half(asyncio.Protocol):
             self.target.connection_lost(exc)
 
 
-async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> PipeTransport:
+async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> Any:
     """Take this process's standard input and output for a connection.
 
     Descriptors 0 and 1 are then an empty input and the standard error, so that a handler's `print` or `input` cannot
     break into the protocol.
     """
     loop = asyncio.get_running_loop()
+    one_socket = stat.S_ISSOCK(os.fstat(0).st_mode) and os.path.sameopenfile(0, 1)  # noqa: ASYNC240  # no disk is asked
     reading, writing = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     sys.stdout.flush()
     os.dup2(2, 1)
-    reader, _ = await loop.connect_read_pipe(lambda: _Half(writes=False), reading)
-    writer, _ = await loop.connect_write_pipe(lambda: _Half(writes=True), writing)
-    transport = PipeTransport(reader, writer)
-    protocol = factory()
-    transport.set_protocol(protocol)
-    protocol.connection_made(transport)
-    return transport
+    if one_socket:  # as `spawn` gives it; a writing pipe of the stdlib loop takes bytes that arrive for the peer's end
+        with reading, writing:
+            sock = socket.socket(fileno=os.dup(reading.fileno()))
+        return (await loop.connect_accepted_socket(factory, sock))[0]
+    writer, _ = await loop.connect_write_pipe(_Half, writing)
+    opened: list[PipeTransport] = []
+
+    def open_both(reader: Any) -> None:
+        transport = PipeTransport(reader, writer)
+        opened.append(transport)
+        protocol = factory()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+
+    await loop.connect_read_pipe(lambda: _Half(open_both), reading)
+    return opened[0]
 
 
 CHILD_PATIENCE = 5.0
