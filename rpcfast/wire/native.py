@@ -117,6 +117,9 @@ def pack_call(
     return HEADER.pack(len(extra) + len(name) + len(body), call_id, word) + extra + name + body
 
 
+_pack: Final = HEADER.pack
+
+
 def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, int, Any], None]:
     """The fast lane of `send((RESULT, …))`: a function that appends the answer to `sink.out`, with `encode` bound.
 
@@ -413,6 +416,17 @@ class NativeCore:
         self._events.append((Kind.CLOSED, 0, error))
         return False
 
+    def take_sole_result(self, data: bytes, call_id: int) -> bytes | None:
+        """The fast lane of `receive_data` for a read that is one whole result, `call_id`'s: its body.
+
+        None: it is something else, and nothing was taken.
+        """
+        if len(data) >= HEADER_SIZE and self._opened and not (self._have or self._closed):
+            size, found, word = HEADER.unpack_from(data)
+            if found == call_id and word == RESULT_WORD and size == len(data) - HEADER_SIZE <= self._hello.max_size:
+                return data[HEADER_SIZE:]
+        return None
+
     def receive_eof(self) -> None:
         """See `events.Core.receive_eof`. A frame cut short is an error; a clean end is not."""
         if self._have and not self._closed:
@@ -433,6 +447,13 @@ class NativeCore:
             self.out.append(pack_frame(kind, call_id, b"" if payload is None else _encode(payload)))
         else:
             self.out.append(pack_frame(kind, call_id, payload or b""))
+
+    def send_call(self, call_id: int, name: bytes, body: bytes) -> None:
+        """The fast lane of `send((CALL, …))` for a call that carries nothing but parameters; raises `ValueError`."""
+        size = len(name)
+        if not 0 < size <= MAX_NAME:
+            raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {size}")
+        self.out.append(_pack(size + len(body), call_id, CALL_WORD + size) + name + body)
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""
