@@ -29,6 +29,7 @@ FLOORS = (
     (4, ("watchdog",)),
     (5, ("serving",)),
     (5, ("server",)),
+    (6, ("link",)),
     (6, ("blocking",)),
     (6, ("client",)),
     (7, ("testing", "cli")),
