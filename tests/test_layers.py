@@ -30,7 +30,7 @@ FLOORS = (
     (5, ("serving",)),
     (5, ("server",)),
     (6, ("link",)),
-    (6, ("blocking",)),
+    (6, ("blocking", "portal")),
     (6, ("client",)),
     (7, ("testing", "cli")),
     (8, ("__init__", "__main__")),
