@@ -94,7 +94,7 @@ _TREE: Final = Tree(Leaf("ü", b"\x00\xff", ["a", ""]), {"p": Point(-1, 0.5)}, T
 ROUND_TRIPS: Final[tuple[tuple[Any, Any], ...]] = (
     *((int, value) for value in (0, 1, -1, 127, 128, -129, 65_536, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1)),
     *((float, value) for value in (0.0, -1.5, 0.1, 1e300, 5e-324)),
-    *((str, value) for value in ("", "text", "ü€😀\u2028\x00\"\\/", "x" * 70_000)),
+    *((str, value) for value in ("", "text", 'ü€😀\u2028\x00"\\/', "x" * 70_000)),
     *((bytes, value) for value in (b"", b"\x00\xff", bytes(range(256)) * 300)),
     (bool, True),
     (bool, False),

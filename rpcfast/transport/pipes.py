@@ -143,7 +143,9 @@ async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> asyncio.Tran
     if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed at the start
         raise OSError(errno.EBADF, "it is closed")
     kinds = [os.fstat(0), os.fstat(1)]
-    if not all(stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode) or os.isatty(i) for i, kind in enumerate(kinds)):
+    if not all(
+        stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode) or os.isatty(i) for i, kind in enumerate(kinds)
+    ):
         raise OSError(errno.EINVAL, "it is a file")
     one = stat.S_ISSOCK(kinds[0].st_mode) and os.path.samestat(*kinds)
     reading, writing = _take_over()

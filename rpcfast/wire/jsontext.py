@@ -182,9 +182,7 @@ def may_repeat(text: bytes, messages: int, ids: int, params: int) -> bool:
     if b"\\u" in text or ids < 0:
         return True
     count = text.count
-    return (
-        count(_KEYS[0]) > messages or count(_KEYS[1]) > messages or count(_KEYS[2]) > params or count(_KEYS[3]) > ids
-    )
+    return count(_KEYS[0]) > messages or count(_KEYS[1]) > messages or count(_KEYS[2]) > params or count(_KEYS[3]) > ids
 
 
 def repeats(text: bytes) -> bool:
