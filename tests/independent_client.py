@@ -34,39 +34,32 @@ def unpack(data):
     return items, rest
 
 
+def frame(kind, call_id, name=b"", body=b"", timeout=None):
+    """One frame; `timeout` in seconds."""
+    extra = b"" if timeout is None else struct.pack(">Q", int(timeout * 1e6))
+    flags, size = (TIMEOUT if extra else 0), len(extra) + len(name) + len(body)
+    return struct.pack(">IQBBH", size, call_id, kind, flags, len(name)) + extra + name + body
+
+
 class Client:
     """One connection; calls one after the other."""
 
     def __init__(self, host, port):
         self.socket = socket.create_connection((host, port), timeout=10)
+        self.read = self.socket.makefile("rb").read
         self.socket.sendall(bytes.fromhex("f5 72 70 63 01"))
         assert self.read(5) == bytes.fromhex("f5 72 70 63 01")
         self.last_id = 0
-
-    def read(self, size):
-        """Exactly `size` bytes."""
-        data = b""
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            assert piece, "the server closed the connection"
-            data += piece
-        return data
 
     def receive(self):
         """(kind, id, body) of the next frame."""
         size, call_id, kind, _flags, _name_size = struct.unpack(">IQBBH", self.read(16))
         return kind, call_id, self.read(size)
 
-    def send(self, kind, call_id, name=b"", body=b"", timeout=None):
-        """Send one frame; `timeout` in seconds."""
-        extra = b"" if timeout is None else struct.pack(">Q", int(timeout * 1e6))
-        flags, size = (TIMEOUT if extra else 0), len(extra) + len(name) + len(body)
-        self.socket.sendall(struct.pack(">IQBBH", size, call_id, kind, flags, len(name)) + extra + name + body)
-
     def call(self, name, *params, timeout=None):
         """The answer as (kind, value)."""
         self.last_id += 1
-        self.send(CALL, self.last_id, name.encode(), pack(params), timeout)
+        self.socket.sendall(frame(CALL, self.last_id, name.encode(), pack(params), timeout))
         while True:
             kind, call_id, body = self.receive()
             if kind in (RESULT, ERROR) and call_id == self.last_id:

@@ -57,7 +57,7 @@ def test_nearer_deadline_holds(first: float | None, timeout: float | None, neare
 
 
 def test_call_with_extras_answers_where_its_sink_does() -> None:
-    """A call has its own deadline and metadata; its answers, their sizes and their timing go to the sink it came from."""
+    """A call has its own deadline and metadata; its answers and what is said of them go to its sink."""
     connection, deadline = Connection(), Deadline.after(1.0)
     call = Call(connection, deadline, {"tenant": "7"})
     call.out.append(b"answer")

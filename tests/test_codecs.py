@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -115,7 +116,9 @@ def test_any_text_number_and_list_travels(codec: Codec, value: Any) -> None:
 
 
 @both
-@pytest.mark.parametrize(("kind", "wrong"), [(int, "1"), (int, 1.5), (str, 1), (list[float], ["x"]), (Point, {"x": 1})], ids=repr)
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [(int, "1"), (int, 1.5), (str, 1), (list[float], ["x"]), (Point, {"x": 1})], ids=repr
+)
 def test_decoder_validates(codec: Codec, kind: Any, wrong: Any) -> None:
     """A value of another type is refused where it comes in."""
     with pytest.raises(msgspec.ValidationError):
@@ -127,10 +130,8 @@ def test_decoder_validates(codec: Codec, kind: Any, wrong: Any) -> None:
 def test_bad_bytes_leave_as_decode_errors(codec: Codec, data: bytes) -> None:
     """Whatever bytes come, a decoder gives a value or one of the known errors."""
     for kind in (Any, list[float], Point, dict[str, int]):
-        try:
+        with suppress(*DECODE_ERRORS):
             codec.bind(kind)[1](data)
-        except DECODE_ERRORS:
-            pass
 
 
 @pytest.mark.parametrize("kind", [float, list[float], Any], ids=repr)

@@ -52,11 +52,24 @@ def test_codes_of_the_specification() -> None:
 
 def test_grpc_statuses_are_those_of_grpc() -> None:
     """Every status is a name of grpc/doc/statuscodes.md."""
-    known = (
-        "CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED "
-        "RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
-        "UNAUTHENTICATED"
-    ).split()
+    known = [
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ]
     assert {error.grpc_status for error in (*BY_CODE.values(), RPCError)} <= set(known)
 
 
@@ -98,7 +111,9 @@ def test_wrong_fields_are_refused(fields: dict[str, int], text: str) -> None:
 
 
 @pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])  # noqa: S301
-@pytest.mark.parametrize("error", [NotFound("gone", code=7, data=[1]), InsufficientFunds("no", balance=10), Overdrawn(balance=1)])
+@pytest.mark.parametrize(
+    "error", [NotFound("gone", code=7, data=[1]), InsufficientFunds("no", balance=10), Overdrawn(balance=1)]
+)
 def test_errors_cross_processes_whole(again: object, error: RPCError) -> None:
     """A copy has class, text, code, data and fields."""
     other = again(error)

@@ -11,7 +11,7 @@ import pytest
 
 from rpcfast import Server
 from tests import independent_client
-from tests.independent_client import CANCEL, CALL, ERROR, GOING_AWAY, HELLO, PING, PONG, RESULT, Client, unpack
+from tests.independent_client import CALL, CANCEL, ERROR, GOING_AWAY, HELLO, PING, PONG, RESULT, Client, frame, unpack
 
 SOURCE = Path(independent_client.__file__).read_text()
 
@@ -56,13 +56,15 @@ def client(address: tuple[str, int]) -> Iterator[Client]:
 
 def test_client_knows_the_page_only() -> None:
     """The client imports struct and socket, and is short."""
-    imports = {alias.name for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.Import) for alias in node.names}
+    imports = {
+        alias.name for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.Import) for alias in node.names
+    }
     assert imports == {"struct", "socket"}
     assert not [node for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.ImportFrom)]
 
 
 def test_calls_are_answered(client: Client) -> None:
-    """Calls by position, a dotted name, an unknown name and parameters that do not fit are answered as the page says."""
+    """Calls by position, a dotted name, an unknown name and wrong parameters are answered as the page says."""
     assert client.call("add", 2, -3) == (RESULT, -1)
     assert client.call("text.upper", "grün") == (RESULT, "GRÜN")
     assert client.call("nothing") == (ERROR, ["code", -32601, "message", "no procedure is named 'nothing'"])
@@ -79,11 +81,9 @@ def test_timeout_ends_a_call(client: Client) -> None:
 
 
 def test_cancel_leaves_no_answer(client: Client) -> None:
-    """No answer follows a CANCEL that was in time; one for an unknown id does nothing; a PING is answered after both."""
-    client.send(CALL, 1, b"forever", b"\x90")
-    client.send(CANCEL, 1)
-    client.send(CANCEL, 77)
-    client.send(PING, 5, body=b"there?")
+    """No answer follows a CANCEL that was in time; one for an unknown id does nothing; a PING is answered."""
+    cancels = frame(CANCEL, 1) + frame(CANCEL, 77)
+    client.socket.sendall(frame(CALL, 1, b"forever", b"\x90") + cancels + frame(PING, 5, body=b"there?"))
     assert client.receive() == (PONG, 5, b"there?")
     client.last_id = 1
     assert client.call("add", 1, 2) == (RESULT, 3)
@@ -92,23 +92,23 @@ def test_cancel_leaves_no_answer(client: Client) -> None:
 def test_violation_is_told_and_ends_the_connection(client: Client) -> None:
     """An id that does not grow gets GOING_AWAY with the last id and an error; then the server closes."""
     assert client.call("add", 1, 2) == (RESULT, 3)
-    client.send(CALL, 1, b"add", b"\x92\x01\x02")
+    client.socket.sendall(frame(CALL, 1, b"add", b"\x92\x01\x02"))
     kind, last_id, body = client.receive()
     assert (kind, last_id, unpack(body)[0][:2]) == (GOING_AWAY, 1, ["code", -32600])
-    assert client.socket.recv(1) == b""
+    assert client.read(1) == b""
 
 
 def test_codec_that_the_server_does_not_know(client: Client) -> None:
     """A HELLO with an unknown codec gets GOING_AWAY with an error, and calls that followed are not run."""
-    client.send(HELLO, 0, body=b"\x81\xa5codec\xa4none")
-    client.send(CALL, 1, b"add", b"\x92\x01\x02")
+    hello = frame(HELLO, 0, body=b"\x81\xa5codec\xa4none")
+    client.socket.sendall(hello + frame(CALL, 1, b"add", b"\x92\x01\x02"))
     kind, _, body = client.receive()
     assert (kind, unpack(body)[0][:2]) == (GOING_AWAY, ["code", -32700])
-    assert client.socket.recv(1) == b""
+    assert client.read(1) == b""
 
 
 def test_json_as_the_codec(client: Client) -> None:
     """The codec of the HELLO holds for the call that follows at once."""
-    client.send(HELLO, 0, body=b"\x81\xa5codec\xa4json")
-    client.send(CALL, 1, b"add", b'{"a": 2, "b": 3}')
+    hello = frame(HELLO, 0, body=b"\x81\xa5codec\xa4json")
+    client.socket.sendall(hello + frame(CALL, 1, b"add", b'{"a": 2, "b": 3}'))
     assert client.receive() == (RESULT, 1, b"5")

@@ -1,4 +1,5 @@
 """A signature becomes a description, or is refused with a text that names function, parameter and reason."""
+# ruff: noqa: D103 - a procedure that is only described says all in its signature
 
 import functools
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ def sample(a: int, /, b: str = "x", *, c: list[int] | None = None, d: float) -> 
 async def asynchronous(a: int) -> None: ...
 
 
-def bare(a, b=1): ...  # noqa: ANN001, ANN202
+def bare(a, b=1): ...
 
 
 def test_description_of_a_function() -> None:
@@ -360,13 +361,17 @@ def test_pydantic_model_travels() -> None:
 # ---- looking at types
 
 
-@pytest.mark.parametrize("kind", [Any, list, dict, Tree, Node, Celsius, Model, list[Any], dict[str, Tree], msgspec.Raw], ids=repr)
+@pytest.mark.parametrize(
+    "kind", [Any, list, dict, Tree, Node, Celsius, Model, list[Any], dict[str, Tree], msgspec.Raw], ids=repr
+)
 def test_types_that_may_nest_without_bound(kind: Any) -> None:
     """Anything, bare containers, types that contain themselves, and those that only a hook reads are open."""
     assert is_open(kind)
 
 
-@pytest.mark.parametrize("kind", [int, list[int], dict[str, list[str]], Point, Record, int | None, tuple[Point, Point]], ids=repr)
+@pytest.mark.parametrize(
+    "kind", [int, list[int], dict[str, list[str]], Point, Record, int | None, tuple[Point, Point]], ids=repr
+)
 def test_types_that_cannot(kind: Any) -> None:
     """Types of a known shape are closed, also when a part stands in them twice."""
     assert not is_open(kind)

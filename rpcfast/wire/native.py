@@ -144,7 +144,7 @@ def inline_with(
     explain: Callable[[bytes, Exception], Exception],
     function: Callable[..., Any],
 ) -> Callable[[int, bytes, Any], None]:
-    """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled because it is the hot path."""
+    """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled as it is the hot path."""
     pack, large = HEADER.pack, LARGE
 
     def handle(call_id: int, payload: bytes, sink: Any) -> None:
@@ -165,7 +165,7 @@ def inline_with(
 
 
 def answer_error_with(encode: Callable[[Any], bytes], max_size: int) -> Callable[[Any, int, RPCError], None]:
-    """The fast lane of `send((ERROR, …))`. What the codec cannot carry, or is too large, is left out: see `ErrorBody.plain`."""
+    """The fast lane of `send((ERROR, …))`. What the codec cannot carry, or is too large, is left out."""
 
     def answer_error(sink: Any, call_id: int, error: RPCError) -> None:
         try:
@@ -316,12 +316,12 @@ class NativeCore:
     def _receive_run(self, data: bytes, stop: int, size: int, word: int) -> int:
         """Frames of one size and name length that follow each other, taken apart in C: 200 ns a frame less.
 
-        A burst of calls to one procedure is made of such runs, and so are its results. Ends at the first other frame; gives
-        the place where it begins.
+        A burst of calls to one procedure is made of such runs, and so are its results. Ends at the first other frame;
+        gives the place where it begins.
         """
         name_size = word & 0xFFFF
         count = (len(data) - stop) // (HEADER_SIZE + size)
-        if not MIN_RUN <= count or not name_size <= size <= MAX_RUN_SIZE:
+        if not count >= MIN_RUN or not name_size <= size <= MAX_RUN_SIZE:
             return stop
         shape = _shape(name_size, size - name_size)
         events, last_id, before = self._events, self.last_id, len(self._events)
@@ -363,7 +363,9 @@ class NativeCore:
             return self._fail(ParseError(f"a frame of kind {kind} cannot be read: {error}"))
         return True
 
-    def _receive_call(self, kind: int, call_id: int, flags: int, name_size: int, body: bytes) -> None:
+    def _receive_call(  # noqa: C901 - the checks of one frame, in the order of its parts
+        self, kind: int, call_id: int, flags: int, name_size: int, body: bytes
+    ) -> None:
         if kind == Kind.CALL:
             if call_id <= self.last_id:
                 raise InvalidRequest(f"call id {call_id} does not grow: the last one was {self.last_id}")

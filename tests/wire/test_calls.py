@@ -55,7 +55,13 @@ def test_add_tells_who_expires_first() -> None:
     """True is for the call whose deadline is before all others: then a timer is to be set."""
     table: CallTable[str] = CallTable()
     assert table.next_expiry == inf
-    assert [table.add(i, "x", at) for i, at in enumerate((5.0, 7.0, 5.0, 3.0, inf))] == [True, False, False, True, False]
+    assert [table.add(i, "x", at) for i, at in enumerate((5.0, 7.0, 5.0, 3.0, inf))] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
     assert table.next_expiry == 3.0
 
 

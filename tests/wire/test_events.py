@@ -11,7 +11,7 @@ KINDS = {name: value for name, value in vars(Kind).items() if name.isupper()}
 
 
 def test_kinds_in_frames_have_the_numbers_of_the_page() -> None:
-    """Kinds 1 to 13 stand in native frames, so their numbers never change; the others are beyond a byte's first half."""
+    """Kinds 1 to 13 stand in native frames, so their numbers never change."""
     on_the_wire = {name: value for name, value in KINDS.items() if value < 20}
     assert on_the_wire == {
         "CALL": 1,

@@ -1,4 +1,5 @@
 """JSON-RPC over a byte stream: the specification's examples, bad input, and where the stream goes on after it."""
+# ruff: noqa: D103 - a procedure that is only described says all in its signature
 
 import itertools
 from decimal import Decimal
@@ -44,7 +45,7 @@ class Picky(msgspec.Struct):
 
 def subtract(minuend: int, subtrahend: int) -> int: ...
 def update(a: int, b: int, c: int, d: int, e: int) -> None: ...
-def sum(a: int, b: int, c: int) -> int: ...  # noqa: A001
+def sum(a: int, b: int, c: int) -> int: ...
 def notify_hello(value: int) -> None: ...
 def get_data() -> list[Any]: ...
 def exact(value: Decimal) -> Decimal: ...
@@ -141,11 +142,13 @@ EXAMPLES: list[tuple[bytes, list[Any]]] = [
     (b"[1]", [["batch", [INVALID_REQUEST]]]),
     (b"[1,2,3]", [["batch", [INVALID_REQUEST] * 3]]),
     (
-        b'[{"jsonrpc": "2.0", "method": "sum", "params": [1,2,4], "id": "1"},'
-        b'{"jsonrpc": "2.0", "method": "notify_hello", "params": [7]},'
-        b'{"jsonrpc": "2.0", "method": "subtract", "params": [42,23], "id": "2"},{"foo": "boo"},'
-        b'{"jsonrpc": "2.0", "method": "foo.get", "params": {"name": "myself"}, "id": "5"},'
-        b'{"jsonrpc": "2.0", "method": "get_data", "id": "9"}]',
+        (
+            b'[{"jsonrpc": "2.0", "method": "sum", "params": [1,2,4], "id": "1"},'
+            b'{"jsonrpc": "2.0", "method": "notify_hello", "params": [7]},'
+            b'{"jsonrpc": "2.0", "method": "subtract", "params": [42,23], "id": "2"},{"foo": "boo"},'
+            b'{"jsonrpc": "2.0", "method": "foo.get", "params": {"name": "myself"}, "id": "5"},'
+            b'{"jsonrpc": "2.0", "method": "get_data", "id": "9"}]'
+        ),
         [
             [
                 "batch",
@@ -161,8 +164,10 @@ EXAMPLES: list[tuple[bytes, list[Any]]] = [
         ],
     ),
     (
-        b'[{"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},'
-        b'{"jsonrpc": "2.0", "method": "notify_hello", "params": [7]}]',
+        (
+            b'[{"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},'
+            b'{"jsonrpc": "2.0", "method": "notify_hello", "params": [7]}]'
+        ),
         [["batch", [[Kind.IGNORED, NO_ID, None], ["notification", "notify_hello", (7,)]]]],
     ),
 ]
@@ -387,7 +392,9 @@ def test_what_is_no_json_is_refused(name: str) -> None:
     """What RFC 8259 forbids is answered with -32700 and without an id; whatever brackets it has, nothing is run."""
     events = events_of(NO[name])
     assert PARSE_ERROR in events
-    assert all(event in (PARSE_ERROR, INVALID_REQUEST, ["closed", 0, -32700]) or event[0] == "batch" for event in events)
+    assert all(
+        event in (PARSE_ERROR, INVALID_REQUEST, ["closed", 0, -32700]) or event[0] == "batch" for event in events
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, text in NO.items() if len(text) < 1_000 and b"\n" not in text])
@@ -621,7 +628,9 @@ def test_fast_lanes_say_what_send_says() -> None:
     """A result that is answered in one piece is the line that `send` writes, by position and by name."""
     core = core_of()
     core.receive_data(GOOD + request(method="subtract", params={"minuend": 42, "subtrahend": 23}, id=1))
-    handle = inline_with(params_of, msgspec.json.encode, lambda _payload, error: error, lambda a, b: "x" * LARGE * (a - b))
+    handle = inline_with(
+        params_of, msgspec.json.encode, lambda _payload, error: error, lambda a, b: "x" * LARGE * (a - b)
+    )
     for _, call_id, message in core.next_events():
         sink = Sink()
         handle(call_id, message, sink)

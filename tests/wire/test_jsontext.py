@@ -107,7 +107,9 @@ def test_skipping_waits_for_the_end_of_the_line() -> None:
     assert not splitter.skipping
 
 
-@pytest.mark.parametrize(("text", "one_line"), [(b"[1}", True), (b"\n\n[1}", True), (b"[\n1}", False), (b"[1,\n}", False)])
+@pytest.mark.parametrize(
+    ("text", "one_line"), [(b"[1}", True), (b"\n\n[1}", True), (b"[\n1}", False), (b"[1,\n}", False)]
+)
 def test_error_of_several_lines_is_told(text: bytes, one_line: bool) -> None:
     """`skip_line` says whether the text in error began on the line that it skips."""
     splitter = Splitter()
@@ -116,7 +118,9 @@ def test_error_of_several_lines_is_told(text: bytes, one_line: bool) -> None:
     assert splitter.skip_line() is one_line
 
 
-@pytest.mark.parametrize("text", [b'["' + b"\\" * 60_000, b'["' + b"a" * 60_000, b"[" + b"1" * 60_000, b"[" + b" " * 60_000])
+@pytest.mark.parametrize(
+    "text", [b'["' + b"\\" * 60_000, b'["' + b"a" * 60_000, b"[" + b"1" * 60_000, b"[" + b" " * 60_000]
+)
 def test_work_is_linear(text: bytes) -> None:
     """A text that comes byte by byte is looked at once: ten times the bytes take about ten times as long."""
 
@@ -139,7 +143,9 @@ ENVELOPE = '{"jsonrpc":"2.0","method":"f","params":[],"id":1}'
 def envelopes(draw: Any) -> tuple[bytes, str]:
     """A message or a batch as text, and the first member that stands twice in an envelope of it."""
     names = ("jsonrpc", "method", "params", "id", "extra")
-    values = st.sampled_from(('"id"', "1", '{"id":1,"method":2}', '[{"params":[]},"method"]', '"\\u0041"', '"a\\"id\\""'))
+    values = st.sampled_from(
+        ('"id"', "1", '{"id":1,"method":2}', '[{"params":[]},"method"]', '"\\u0041"', '"a\\"id\\""')
+    )
     found, texts = "", []
     for _ in range(draw(st.integers(1, 3))):
         members = draw(st.lists(st.tuples(st.sampled_from(names), st.booleans(), values), max_size=6))

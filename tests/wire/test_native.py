@@ -355,7 +355,9 @@ def shapes() -> st.SearchStrategy[Callable[[int], bytes]]:
         st.sampled_from((b"", PARAMS, bytes(1_100))),
     )
     timed = st.just(lambda i: pack_call(i, b"sum", PARAMS, timeout=1))
-    result = st.builds(lambda body: lambda i: pack_frame(Kind.RESULT, i, body), st.sampled_from((b"", b"\x05", b"12345")))
+    result = st.builds(
+        lambda body: lambda i: pack_frame(Kind.RESULT, i, body), st.sampled_from((b"", b"\x05", b"12345"))
+    )
     ping = st.just(lambda i: pack_frame(Kind.PING, i, b"\x05"))
     skipped = st.sampled_from((0, 5, 60_000)).map(lambda size: lambda i: frame(kind=99, flags=0x80, name_size=size))
     return st.one_of(call, call, result, timed, ping, skipped)
@@ -445,7 +447,7 @@ def send(*events: Any) -> bytes:
     )
 )
 def test_round_trip(events: list[Any]) -> None:
-    """What one side sends, the other receives. (A timeout may lose a microsecond to rounding.)"""
+    """What one side sends, the other receives; a timeout may lose a microsecond to rounding."""
 
     def rounded(event: Any) -> Any:
         kind, call_id, payload = event
@@ -570,7 +572,7 @@ def test_error_itself_that_cannot_travel_is_made_plain(error: RPCError, arrives:
 def test_codec_that_fails_leaves_the_data_out() -> None:
     """Whatever an encoder raises for the data, the error itself is sent."""
     encodings: Iterable[Any] = iter((fails, msgpack))
-    assert answered(NotFound("no", data=1), lambda value: next(encodings)(value)) == ErrorBody(-32007, "no")
+    assert answered(NotFound("no", data=1), lambda value: next(encodings)(value)) == ErrorBody(-32007, "no")  # noqa: PLW0108  # another one each time
 
 
 def test_repr_shows_the_state() -> None:
