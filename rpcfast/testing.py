@@ -1,7 +1,7 @@
-"""Tools for tests, of services and of plug-ins; floor 8: above everything but the command, and imported by nothing here.
+"""Tools for tests, of services and of plug-ins; floor 7: imported by nothing here.
 
-`connect` gives a client without a socket, `check_codec` holds a codec to its contract, `split_everywhere` a protocol core
-to its own. None of them needs a test framework: what is broken is said by an `AssertionError`.
+`connect` gives a client without a socket, `check_codec` holds a codec to its contract, `split_everywhere` a protocol
+core to its own. None of them needs a test framework: what is broken is said by an `AssertionError`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -59,14 +60,14 @@ class Leaf(msgspec.Struct):
 
     name: str
     data: bytes | None = None
-    tags: list[str] = []  # noqa: RUF012  # msgspec copies it for each instance
+    tags: list[str] = []  # msgspec copies it for each instance
 
 
 class Tree(msgspec.Struct):
     """A Struct that holds others, and itself."""
 
     leaf: Leaf
-    points: dict[str, Point] = {}  # noqa: RUF012  # as above
+    points: dict[str, Point] = {}  # as above
     child: Tree | None = None
 
 
@@ -242,7 +243,9 @@ def _check_garbage(codec: Codec) -> Iterator[str]:
             continue
         for data in _garbage():
             yield from _decoded(pair[1], kind, data, must_fail=False)
-    for kind, value in ((Tree, _TREE), (list[int], [1, 300, 70_000]), (dict[str, int], {"a": 1, "b": 2})):
+    cut_short: tuple[tuple[Any, Any], ...]
+    cut_short = ((Tree, _TREE), (list[int], [1, 300, 70_000]), (dict[str, int], {"a": 1, "b": 2}))
+    for kind, value in cut_short:
         pair = _bound(codec, kind)
         if isinstance(pair, str):
             continue
@@ -277,7 +280,7 @@ class Fed(NamedTuple):
 
 
 def feed(core: Any, pieces: Iterable[bytes], *, eof: bool = False) -> Fed:
-    """Give a core (`rpcfast.wire.events.Core`) bytes as they come, then the end if `eof`; events are taken as they come."""
+    """Give a core (`rpcfast.wire.events.Core`) bytes as they come, then the end if `eof`; take its events."""
     events: list[Event] = []
     for piece in pieces:
         core.receive_data(piece)
@@ -307,7 +310,7 @@ def _cuts(data: bytes, rounds: int, chance: random.Random) -> Iterator[list[byte
         yield [data[:at], data[at:]]
     for _ in range(rounds):
         edges = sorted({0, len(data), *(chance.randint(0, len(data)) for _ in range(chance.randint(1, 10)))})
-        yield [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        yield [data[start:end] for start, end in pairwise(edges)]
 
 
 def _comparable(value: Any) -> Any:
