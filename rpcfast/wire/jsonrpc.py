@@ -5,6 +5,9 @@ path is one C call for all messages of a read: envelope, procedure and typed par
 refuses is cut out by `Splitter` and read again without types, to find the id, the code and every error.
 """
 
+# What is read without types is Any, and isinstance narrows Any to "partially unknown".
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence

@@ -4,6 +4,9 @@ The slow half of `jsonrpc`: used for a message that came in pieces or that the t
 looked at once, whatever the cuts, so that no sender makes the work quadratic.
 """
 
+# What is read without types is Any, and isinstance narrows Any to "partially unknown".
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
