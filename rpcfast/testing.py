@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -29,7 +29,7 @@ __all__ = ["check_codec", "connect", "feed", "split_everywhere"]
 
 
 @asynccontextmanager
-async def connect(server: Server, **options: Any) -> AsyncIterator[AsyncClient]:
+async def connect(server: Server, **options: Any) -> AsyncGenerator[AsyncClient, None]:
     """Serve `server` in this process and give an `AsyncClient` of it; `options` are the client's.
 
     Everything is real but the socket: frames, limits, deadlines, the lifespan. It ends with the block.
@@ -92,7 +92,7 @@ class ByName(msgspec.Struct, forbid_unknown_fields=True):
 
 _TREE: Final = Tree(Leaf("ü", b"\x00\xff", ["a", ""]), {"p": Point(-1, 0.5)}, Tree(Leaf("leaf")))
 
-ROUND_TRIPS: Final[tuple[tuple[Any, Any], ...]] = (
+ROUND_TRIPS: Final[tuple[tuple[Any, Any], ...]] = (  # pyright: ignore[reportUnknownVariableType]  # of values of every type
     *((int, value) for value in (0, 1, -1, 127, 128, -129, 65_536, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1)),
     *((float, value) for value in (0.0, -1.5, 0.1, 1e300, 5e-324)),
     *((str, value) for value in ("", "text", 'ü€😀\u2028\x00"\\/', "x" * 70_000)),
@@ -243,8 +243,7 @@ def _check_garbage(codec: Codec) -> Iterator[str]:
             continue
         for data in _garbage():
             yield from _decoded(pair[1], kind, data, must_fail=False)
-    cut_short: tuple[tuple[Any, Any], ...]
-    cut_short = ((Tree, _TREE), (list[int], [1, 300, 70_000]), (dict[str, int], {"a": 1, "b": 2}))
+    cut_short: list[Any] = [(Tree, _TREE), (list[int], [1, 300, 70_000]), (dict[str, int], {"a": 1, "b": 2})]
     for kind, value in cut_short:
         pair = _bound(codec, kind)
         if isinstance(pair, str):

@@ -90,10 +90,10 @@ def _refuse(_: bytes) -> Any:
 
 
 def _message(spec: ProcedureSpec, *, optional: bool) -> type[msgspec.Struct]:
-    default = [()] if optional else []
+    params: Any = ("params", spec.params, ()) if optional else ("params", spec.params)
     return msgspec.defstruct(
         f"{spec.name} call",
-        [("jsonrpc", Literal["2.0"]), ("params", spec.params, *default), ("id", Id | msgspec.UnsetType, NO_ID)],
+        [("jsonrpc", Literal["2.0"]), params, ("id", Id | msgspec.UnsetType, NO_ID)],
         tag_field="method",
         tag=spec.name,
         kw_only=True,

@@ -102,7 +102,7 @@ class Splitter:
     def _leave_string(self) -> bool:
         match = _STRING.match(self._buffer, self._at)
         end = self._at = match.end() if match else self._at
-        last = self._buffer[end : end + 1]
+        last = bytes(self._buffer[end : end + 1])
         if last == b'"':
             self._in_string = False
             self._at = self._after = end + 1
