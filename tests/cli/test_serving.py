@@ -1,7 +1,6 @@
 """`rpcfast serve` as a process: where it listens, what it says, how it ends."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
