@@ -138,13 +138,24 @@ class Context:
         """Whether nobody waits for the answer any more: cancelled, past its deadline, or the connection is gone."""
         if self._sink.connection.lost or (self.deadline is not None and self.deadline.remaining() == 0):
             return True
+        job = current_job.get()
+        if job is not None:
+            return not job.wanted
         try:
             task = asyncio.current_task()
-        except RuntimeError:  # in a thread
+        except RuntimeError:  # in a thread that the handler started
             return False
         return task is not None and task.cancelling() > 0
 
 
+class Job(Protocol):
+    """A call that runs in a thread."""
+
+    wanted: bool
+    """Whether its caller still waits."""
+
+
+current_job: Final[ContextVar[Job | None]] = ContextVar("rpcfast_job", default=None)
 current_sink: Final[ContextVar[Sink | None]] = ContextVar("rpcfast_sink", default=None)
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from copy import copy
 from math import inf
-from typing import Any, Final, NamedTuple
+from time import monotonic
+from typing import Any, Final
 
-from rpcfast.errors import DECODE_ERRORS, DeadlineExceeded, ParseError, ResourceExhausted, RPCError
+import msgspec
+
+from rpcfast.errors import DeadlineExceeded, ParseError, ResourceExhausted, RPCError
 from rpcfast.wire.calls import CallTable
 from rpcfast.wire.events import Kind
 
@@ -20,7 +24,7 @@ MAX_HELD: Final = 65_536
 """Calls that are held back when the peer's limit of calls in flight is reached."""
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, gc=False):
     """One call, encoded: `deadline` is a moment of `time.monotonic()`, `timeout` what the peer is told, in seconds."""
 
     name: bytes
@@ -34,14 +38,14 @@ class Request(NamedTuple):
 class CallFuture(asyncio.Future[Any]):
     """The answer to come. Cancelling it tells the peer that it is no longer wanted."""
 
+    __slots__ = ("caller",)
     caller: Caller
-    call_id: int = 0  # 0 while it is held back
 
     def cancel(self, msg: Any = None) -> bool:
         """See `asyncio.Future.cancel`."""
         if not super().cancel(msg):
             return False
-        self.caller.forget(self.call_id)
+        self.caller.abandon(self)
         return True
 
 
@@ -52,8 +56,8 @@ class Caller:
         self._connection = connection
         self._loop = connection.loop
         self._max_in_flight = connection.max_in_flight
-        self.waiting: CallTable[tuple[CallFuture, Callable[[bytes], Any]]] = CallTable()
-        self.held: CallTable[tuple[CallFuture, Request]] = CallTable()
+        self.waiting: CallTable[tuple[asyncio.Future[Any], Callable[[bytes], Any]]] = CallTable()
+        self.held: CallTable[tuple[asyncio.Future[Any], Request]] = CallTable()
         self.dropped = 0
         """Answers that came for calls which nobody waited for any more."""
 
@@ -65,14 +69,16 @@ class Caller:
         """No call expires before this moment."""
         return min(self.waiting.next_expiry, self.held.next_expiry)
 
-    def call(self, request: Request) -> CallFuture:
+    def call(self, request: Request, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
         """Queue a call. Its decoded answer, or its `RPCError`, comes in the future; cancelling that cancels the call.
 
-        Raises `ResourceExhausted` when `MAX_HELD` calls are held back already, `ValueError` for a name or metadata that
-        no frame takes.
+        A coroutine that waits itself may bring a plain `future`, which tasks await in half the time, and must then call
+        `abandon` when it is cancelled. Raises `ResourceExhausted` when `MAX_HELD` calls are held back already,
+        `ValueError` for a name or metadata that no frame takes.
         """
-        future = CallFuture(loop=self._loop)
-        future.caller = self
+        if future is None:
+            future = CallFuture(loop=self._loop)
+            future.caller = self
         if len(self.waiting) < self._max_in_flight:
             self._start(future, request)
         elif len(self.held) < MAX_HELD:
@@ -84,37 +90,47 @@ class Caller:
 
     def notify(self, request: Request) -> None:
         """Queue a notification: no answer comes."""
-        name, body, _, _, timeout, metadata = request
-        self._connection.core.send((Kind.NOTIFICATION, 0, (name, body, timeout, metadata)))
+        payload = (request.name, request.body, request.timeout, request.metadata)
+        self._connection.core.send((Kind.NOTIFICATION, 0, payload))
         self._connection.answered()
 
-    def _start(self, future: CallFuture, request: Request) -> None:
-        name, body, decode, deadline, timeout, metadata = request
-        connection, waiting = self._connection, self.waiting
-        future.call_id = call_id = waiting.new_id()
-        connection.core.send((Kind.CALL, call_id, (name, body, timeout, metadata)))
-        if waiting.add(call_id, (future, decode), deadline):
+    def _start(self, future: asyncio.Future[Any], request: Request) -> None:
+        connection, waiting, deadline = self._connection, self.waiting, request.deadline
+        call_id = waiting.last_id + 1
+        name, body, timeout, metadata = request.name, request.body, request.timeout, request.metadata
+        if timeout is None and metadata is None:
+            connection.core.send_call(call_id, name, body)
+        else:
+            connection.core.send((Kind.CALL, call_id, (name, body, timeout, metadata)))
+        waiting.last_id = call_id
+        waiting[call_id] = (deadline, (future, request.decode))
+        if deadline < waiting.next_expiry:
+            waiting.next_expiry = deadline
             connection.set_timer()
         connection.answered()
 
     def _release(self) -> None:
         """Start what was held back, oldest first."""
-        while len(self.held) and len(self.waiting) < self._max_in_flight and not self._connection.leaving:
+        while self.held and len(self.waiting) < self._max_in_flight and not self._connection.leaving:
             future, request = self.held.take_first()
             if not future.done():
-                self._start(future, request)
+                if request.timeout is not None:  # what is left of it
+                    request.timeout = min(request.timeout, request.deadline - monotonic())
+                try:
+                    self._start(future, request)
+                except ValueError as error:  # of a name or metadata that no frame takes
+                    future.set_exception(error)
 
     def complete(self, call_id: int, body: bytes) -> None:
         """A result came."""
-        entry = self.waiting.take(call_id)
-        if entry is None:
+        entry = self.waiting.pop(call_id, None)
+        if entry is None or entry[1][0].done():
             self.dropped += 1
-            return
-        future, decode = entry
-        if not future.done():
+        else:
+            future, decode = entry[1]
             try:
                 future.set_result(decode(body))
-            except DECODE_ERRORS as error:
+            except Exception as error:  # noqa: BLE001  # the decoder of a codec or of a registered type may raise anything
                 future.set_exception(ParseError(f"the result cannot be read as what was asked for: {error}"))
         if self.held:
             self._release()
@@ -122,11 +138,12 @@ class Caller:
     def refuse(self, call_id: int, error: RPCError) -> None:
         """An error came."""
         entry = self.waiting.take(call_id)
-        if entry is None:
+        if entry is None or entry[0].done():
             self.dropped += 1
-            return
-        _settle(entry[0], error)
-        self._release()
+        else:
+            entry[0].set_exception(error)
+        if self.held:
+            self._release()
 
     def forget(self, call_id: int) -> None:
         """Tell the peer that an answer is no longer wanted; ids that are not waited for are ignored."""
@@ -134,6 +151,17 @@ class Caller:
             self._connection.core.send((Kind.CANCEL, call_id, b""))
             self._connection.answered()
             self._release()
+
+    def abandon(self, future: asyncio.Future[Any]) -> None:
+        """Forget the call whose answer would come in `future`. Looks for it: calls pay nothing for those cancelled."""
+        for table in (self.waiting, self.held):
+            for call_id, (_, entry) in table.items():
+                if entry[0] is future:
+                    if table is self.held:
+                        table.take(call_id)
+                    else:
+                        self.forget(call_id)
+                    return
 
     def expire(self, now: float) -> None:
         """Fail every call whose deadline is `now` or past."""
@@ -153,11 +181,17 @@ class Caller:
         for _, (future, _) in self.held.drain():
             _settle(future, error)
 
+    def close(self, error: RPCError) -> None:
+        """Fail every call, and tell the peer that their answers are no longer wanted: an end alone does not say so."""
+        for call_id in self.waiting:
+            self._connection.core.send((Kind.CANCEL, call_id, b""))
+        self.fail(error)
+
     def fail(self, error: RPCError) -> None:
         """Fail every call."""
         self.refuse_after(-1, error)
 
 
-def _settle(future: CallFuture, error: RPCError) -> None:
+def _settle(future: asyncio.Future[Any], error: RPCError) -> None:
     if not future.done():
-        future.set_exception(error)
+        future.set_exception(copy(error))  # each caller raises, and adds its traceback to, one of its own

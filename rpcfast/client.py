@@ -1,28 +1,32 @@
 """`AsyncClient` and `Client`: any attribute is a remote procedure; floor 7. One face, spoken over two kinds of line.
 
-What a user calls is written once, in `Face`; a line knows how to bring an encoded call to a connection and its answer back,
-in an event loop or in threads.
+What a user calls is written once, in `Face`; a line knows how to bring an encoded call to a connection and its answer
+back, in an event loop or in threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack
+import copy
+import subprocess
+import warnings
+from asyncio import get_running_loop
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import Any, Final, Self
 
 import msgspec
 
-from rpcfast.blocking import DIAL_TIMEOUT, BlockingLine, unreachable
+from rpcfast.blocking import CLOSED, DIAL_TIMEOUT, BlockingLine, unreachable
 from rpcfast.caller import Request
 from rpcfast.codecs import get_codec
 from rpcfast.connection import Connection
-from rpcfast.errors import InvalidRequest, Unavailable
+from rpcfast.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from rpcfast.limits import Limits
-from rpcfast.server import Server, new_event_loop
+from rpcfast.portal import Host, Portal
+from rpcfast.server import Server
 from rpcfast.service import native_binding
 from rpcfast.transport import pipes, stream
 from rpcfast.transport.target import Target, parse_target
@@ -31,6 +35,8 @@ from rpcfast.wire.native import Hello, NativeCore
 __all__ = ["AsyncClient", "Client"]
 
 DEFAULT_TIMEOUT: Final = 30.0
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds that what is queued gets to leave when a client is closed."""
 UNSET: Final[Any] = msgspec.UNSET
 
 
@@ -72,8 +78,9 @@ class Face:
     ) -> None:
         """Prepare to call `target`; the connection is made by the first call.
 
-        `target` is `tcp://host:port`, `unix:///path`, `exec:COMMAND`, or a `Server` in this process. `timeout` is how long a call
-        may take, in seconds (default 30; None: for ever); given here or at a call, the server is told and stops too.
+        `target` is `tcp://host:port`, `unix:///path`, `exec:COMMAND`, or a `Server` in this process. `timeout` is how
+        long a call may take, in seconds (default 30; None: for ever); given here or at a call, the server is told and
+        stops too.
         `metadata` goes with every call. Raises `ValueError` for a target that cannot be read, `LookupError` for a
         codec that is not registered.
         """
@@ -111,8 +118,8 @@ class Face:
     ) -> Any:
         """Call the procedure `name`; gives its result (`AsyncClient`: to be awaited).
 
-        `timeout` (seconds) and `metadata` hold for this call, `metadata` beside the client's own; the result is decoded to,
-        and checked against, `result_type`. A parameter that is named like one of these goes by position.
+        `timeout` (seconds) and `metadata` hold for this call, `metadata` beside the client's own; the result is decoded
+        to, and checked against, `result_type`. A parameter that is named like one of these goes by position.
 
         Raises the procedure's `RPCError`, `DeadlineExceeded` after the timeout, `Unavailable` when there is no
         connection or it is lost, `TypeError` for parameters that cannot be sent. A cancelled `await` cancels the call
@@ -176,9 +183,9 @@ class Face:
         timeout: Any = UNSET,
         metadata: Mapping[str, str] | None = None,
     ) -> Request:
-        mine = self._metadata
-        both = {**mine, **metadata} if mine and metadata else mine or metadata
         told = self._told_timeout if timeout is UNSET else timeout
+        mine = self._metadata
+        both = {**mine, **metadata} if mine and metadata else mine or metadata or None
         return Request(name, body, decode or self._decode, self._deadline(timeout), told, both)
 
     def _perform(self, name: bytes, body: bytes, *rest: Any) -> Any:
@@ -189,64 +196,101 @@ class Face:
 
 
 class AsyncClient(Face):
-    """A client for one event loop: `await client.sum(2, 3)`. Many calls share one connection; answers come in any order.
+    """A client for one event loop: `await client.sum(2, 3)`. Calls share one connection; answers come in any order.
 
-    Use it as `async with`, or `await client.close()` in the end. A lost connection fails its calls with `Unavailable`
-    and is dialled again by the next one. Not thread-safe: it belongs to the loop that first used it.
+    Use it as `async with`, or `await client.close()` in the end; one that is forgotten warns (`ResourceWarning`) and
+    closes its connection. A lost connection fails its calls with `Unavailable` and is dialled again by the next one.
+    Not thread-safe: it belongs to the loop that first used it, and raises `RuntimeError` in another.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._dialling: asyncio.Task[Connection] | None = None
-        self._stack = AsyncExitStack()
-        self._serving: Any = None
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, subprocess.Popen[bytes] | None] = {}
+        self._reaping: set[asyncio.Future[None]] = set()
+        self._emptied = asyncio.Event()
+        self._host: Host | None = None
         self._closed = False
 
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if self.__dict__.get("_open") and not self._closed:
+            warn(f"unclosed {self!r}: use `async with`, or await close()", ResourceWarning, source=self, stacklevel=2)
+            if self._loop is not None and not self._loop.is_closed():
+                for connection in list(self._open):
+                    self._loop.call_soon_threadsafe(connection.abort)
+
     async def __aenter__(self) -> Self:
-        await self._connected(monotonic() + DIAL_TIMEOUT)
+        await self._connected(inf)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection. Calls in flight fail with `Unavailable`."""
+        """Close the connection, also while it is dialled. Calls in flight fail with `Unavailable`. May be called again.
+
+        A child process gets 5 seconds to end; a `Server` in this process is stopped.
+        """
         self._closed = True
+        self._connection = None
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait([self._dialling])
         for connection in list(self._open):
-            connection.caller.fail(Unavailable("the client was closed"))
+            connection.caller.close(Unavailable(CLOSED))
             connection.close()
-        await self._stack.aclose()
-        self._connection = None
+        if self._open:
+            self._emptied.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), CLOSE_TIMEOUT)
+        for connection in list(self._open):
+            connection.abort()
+        if self._reaping:
+            await asyncio.wait(self._reaping)
+        if self._host is not None:
+            await self._host.stop()
 
-    async def _perform(self, *call: Any) -> Any:
-        request = self._request(*call)
+    def _perform(self, *call: Any) -> Coroutine[Any, Any, Any]:
+        return self._answer(self._request(*call))
+
+    async def _answer(self, request: Request) -> Any:
         connection = self._connection
-        if connection is None or connection.leaving:
+        if connection is None or connection.leaving or connection.loop is not get_running_loop():
             connection = await self._connected(request.deadline)
-        return await connection.caller.call(request)
+        caller = connection.caller
+        future = caller.call(request, connection.loop.create_future())
+        try:
+            return await future
+        except asyncio.CancelledError:
+            caller.abandon(future)
+            raise
 
     async def _tell(self, request: Request) -> None:
         connection = await self._connected(request.deadline)
         connection.caller.notify(request)
 
     async def _connected(self, deadline: float) -> Connection:
-        """The connection for new calls; dialled once, however many wait for it."""
-        if self._closed:
-            raise Unavailable("the client was closed")
-        if self._connection is None or self._connection.leaving:
+        """The connection for new calls; dialled once, however many wait for it, each of whom may be cancelled."""
+        loop = get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise RuntimeError(f"{self!r} belongs to another event loop: make one client for each loop")
+            self._loop = loop
+        while self._connection is None or self._connection.leaving:
+            if self._closed:
+                raise Unavailable(CLOSED)
             if self._dialling is None:
                 self._dialling = asyncio.ensure_future(self._dial())
                 self._dialling.add_done_callback(self._dialled)
-            seconds = min(deadline - monotonic(), DIAL_TIMEOUT)
-            done, _ = await asyncio.wait([self._dialling], timeout=max(seconds, 0.0))
+            dialling = self._dialling
+            seconds = None if deadline == inf else max(deadline - monotonic(), 0.0)
+            done, _ = await asyncio.wait([dialling], timeout=seconds)
             if not done:
-                raise Unavailable(f"cannot connect to {self._target} within {seconds:.3g} s")
-            return next(iter(done)).result()
+                raise DeadlineExceeded(f"no connection to {self._target} before the deadline")
+            if not dialling.cancelled() and (error := dialling.exception()) is not None:
+                raise copy.copy(error) from error.__cause__
         return self._connection
 
     def _dialled(self, task: asyncio.Task[Connection]) -> None:
@@ -255,29 +299,46 @@ class AsyncClient(Face):
             task.exception()  # those who waited have it; nobody may be left
 
     async def _dial(self) -> Connection:
-        connection = Connection(
-            NativeCore(client=True, hello=self._hello), self._binding, self._limits, on_close=self._open.discard
-        )
+        core = NativeCore(client=True, hello=self._hello)
+        connection = Connection(core, self._binding, self._limits, on_close=self._lost, only_calls=True)
         try:
             await self._attach(connection)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a host name that is none
             raise Unavailable(unreachable(self._target, error)) from error
-        self._open.add(connection)
-        self._connection = connection
+        before, self._connection = self._connection, connection
+        if before is not None and not before.lost and not before.busy:
+            before.close()
         return connection
 
     async def _attach(self, connection: Connection) -> None:
         target = self._target
         if isinstance(target, Server):
-            if self._serving is None:
-                self._serving = await self._stack.enter_async_context(target.serving())
-            self._serving.accept(connection)
+            if self._host is None:
+                self._host = Host(target)
+            try:
+                serving = await self._host.started()
+            except Unavailable:
+                self._host = None  # the next call starts it again
+                raise
+            self._open[connection] = None
+            serving.accept(connection)
         elif target.scheme == "exec":
             sock, child = pipes.spawn(target.command)
-            self._stack.push_async_callback(asyncio.to_thread, pipes.reap, child)
-            await asyncio.get_running_loop().create_unix_connection(lambda: connection, sock=sock)
+            self._open[connection] = child
+            await connection.loop.create_unix_connection(lambda: connection, sock=sock)
         else:
-            await stream.dial(target, lambda: connection)
+            async with asyncio.timeout(DIAL_TIMEOUT):
+                await stream.dial(target, lambda: connection)
+            self._open[connection] = None
+
+    def _lost(self, connection: Connection) -> None:
+        child = self._open.pop(connection, None)
+        if not self._open:
+            self._emptied.set()
+        if child is not None:
+            reaping = connection.loop.run_in_executor(None, pipes.reap, child)
+            self._reaping.add(reaping)
+            reaping.add_done_callback(self._reaping.discard)
 
 
 class Client(Face):
@@ -291,7 +352,9 @@ class Client(Face):
         super().__init__(*args, **options)
         target = self._target
         self._line = (
-            Portal(target, options) if isinstance(target, Server) else BlockingLine(target, self._binding, self._hello)
+            Portal(lambda: AsyncClient(target, **options))
+            if isinstance(target, Server)
+            else BlockingLine(target, self._binding, self._hello)
         )
 
     def __enter__(self) -> Self:
@@ -309,85 +372,3 @@ class Client(Face):
 
     def _tell(self, request: Request) -> None:
         self._line.notify(request)
-
-
-STACK_SIZE: Final = 1024 * 1024
-"""Of a loop's thread: msgspec needs more than the 128 KiB that some C libraries give (musl), or deep values crash it."""
-_starting = threading.Lock()
-
-
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread that decodes, with a stack that is large enough."""
-    with _starting:
-        before = threading.stack_size(STACK_SIZE)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(before)
-
-
-class Portal:
-    """The line to a `Server` object of this process: an event loop in a thread of its own, started by the first call."""
-
-    def __init__(self, server: Server, options: Mapping[str, Any]) -> None:
-        self._server = server
-        self._options = options
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: AsyncClient | None = None
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def call(self, request: Request) -> Any:
-        """See `BlockingLine.call`."""
-        return self._run(self._call(request))
-
-    def notify(self, request: Request) -> None:
-        """See `BlockingLine.notify`."""
-        self._run(self._notify(request))
-
-    async def _call(self, request: Request) -> Any:
-        assert self._client is not None  # noqa: S101  # set before anything runs
-        connection = await self._client._connected(request.deadline)  # noqa: SLF001  # the same page
-        return await connection.caller.call(request)
-
-    async def _notify(self, request: Request) -> None:
-        assert self._client is not None  # noqa: S101
-        await self._client._tell(request)  # noqa: SLF001
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        try:
-            loop = self._started()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise Unavailable("the client was closed")
-            if self._loop is None:
-                self._loop = new_event_loop("auto")()
-                self._client = AsyncClient(self._server, **self._options)
-                self._thread = threading.Thread(target=self._loop.run_forever, name="rpcfast-portal", daemon=True)
-                start_thread(self._thread)
-            return self._loop
-
-    def close(self) -> None:
-        """See `BlockingLine.close`; ends the thread."""
-        with self._lock:
-            self._closed = True
-            loop, self._loop = self._loop, None
-        if loop is None or self._client is None or self._thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()

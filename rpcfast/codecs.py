@@ -39,12 +39,15 @@ def nesting_of(value: Any) -> int:
     """How deep lists and dicts nest in `value`: level by level, so that depth costs no stack, until past the limit."""
     depth, level = 0, [value] if type(value) in _CONTAINERS or isinstance(value, msgspec.Struct) else []
     while level and depth <= MAX_NESTING:
-        level = [child for item in level for child in _children(item) if type(child) in _CONTAINERS]
+        level = [child for item in level for child in _children(item) if type(child) not in _LEAVES]
+        level = [child for child in level if type(child) in _CONTAINERS or isinstance(child, msgspec.Struct)]
         depth += 1
     return depth
 
 
 _CONTAINERS: Final = frozenset({list, dict, tuple})
+_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
+"""What most values are made of: dropped first, since the thorough look costs more."""
 
 
 def _children(value: Any) -> Any:

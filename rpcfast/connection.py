@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from inspect import CORO_CREATED, getcoroutinestate
 from math import inf
 from time import monotonic
 from typing import Any, Final
@@ -39,6 +40,8 @@ EVENTS_PER_WRITE: Final = 1024
 """Events dispatched before their answers are written, so that many small answers cannot pile up."""
 MAX_UNREAD: Final = 1024 * 1024
 """Bytes of answers beyond the largest message that a peer may leave unread."""
+LINGER: Final = 1.0
+"""Seconds that a peer which is hung up on may go on sending."""
 CLOCK_GRAIN: Final = 0.001
 """A timer may fire up to a millisecond early: uvloop's clock has that grain."""
 _CANCELLED: Final = Cancelled("the call was cancelled")
@@ -48,7 +51,7 @@ class Connection(asyncio.Protocol):
     """One side of a connection, server's or client's. Also the `call.Sink` of calls that carry only parameters.
 
     `on_close(connection)` hears once that it is gone. `rebind(codec)` gives the binding for the codec that the peer
-    asks for, or raises `LookupError`.
+    asks for, or raises `LookupError`. `only_calls` is the client's side: answers arrive, and are read whatever happens.
     """
 
     # What a sink has, the same for every call that carries nothing but parameters.
@@ -65,6 +68,7 @@ class Connection(asyncio.Protocol):
         *,
         on_close: Callable[[Connection], None],
         rebind: Callable[[str], Binding] | None = None,
+        only_calls: bool = False,
     ) -> None:
         self.core = core
         self.out: list[bytes] = core.out
@@ -83,19 +87,24 @@ class Connection(asyncio.Protocol):
         self._handlers = _with_control(binding)
         self._on_close = on_close
         self._rebind = rebind
+        self._only_calls = only_calls
         self._events: Iterator[Event] = iter(())
         self._backlog: list[Event] = []
         self._queued = 0  # bytes of large answers since the last write
+        self._unread = 0  # bytes that the peer had not taken when its reading was last looked at
+        self._held = 0  # bytes of answers in batches that are not complete
         self._paused = False
         self._flushing = False
         self._eof = False
+        self._hung_up = False
         self._reasons: dict[Any, RPCError | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self.reads = 0
         """Times that bytes arrived."""
         self._seen = (0, monotonic())
-        self._waiting_since = (monotonic(), 0)
+        self._begun = (monotonic(), self._events)  # when the message that waits began, and the events before it
+        self._stalled = (monotonic(), 0)  # since when this many bytes are unread
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "leaving" if self.leaving else "open"
@@ -121,12 +130,13 @@ class Connection(asyncio.Protocol):
         core = self.core
         core.receive_data(data)
         events = core.next_events()
-        if len(events) > EVENTS_PER_WRITE or self._paused or self._backlog:
-            self._dispatch(events)
-        else:
-            self._run_all(events)
-            if self._backlog:
-                self._dispatch([])
+        if events:
+            if len(events) > EVENTS_PER_WRITE or self._paused or self._backlog:
+                self._dispatch(events)
+            else:
+                self._run_all(events)
+                if self._backlog:
+                    self._dispatch([])
         out = self.out
         if out:
             self.flush()
@@ -154,21 +164,35 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol.pause_writing`: a peer that does not read is not read from, and is cut in the end."""
-        self._paused = True
-        self.transport.pause_reading()
-        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._cut)
+        if not self._only_calls:  # a caller that stopped reading too would stop both sides for good
+            self._paused = True
+            if not self._eof:
+                self.transport.pause_reading()
+        self._watch_reader()
 
     def resume_writing(self) -> None:
         """See `asyncio.Protocol.resume_writing`."""
         self._paused = False
         if self._write_timer is not None:
             self._write_timer.cancel()
-        backlog, self._backlog = self._backlog, []
-        self._dispatch(backlog)
+            self._write_timer = None
+        self._dispatch([])
         self.flush()
         if not self._paused and not self.lost:
-            self.transport.resume_reading()
+            if not self._eof:
+                self.transport.resume_reading()
             self._close_if_done()
+
+    def _watch_reader(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._check_reader)
+
+    def _check_reader(self) -> None:
+        """Cut a peer that took less than `write_high_water` in a whole `write_timeout`: one that is slow may go on."""
+        if self._unread - self.transport.get_write_buffer_size() < self.limits.write_high_water:
+            self._cut()
+        else:
+            self._watch_reader()
 
     def _cut(self) -> None:
         logger.warning("%s does not read its answers and was cut off", self.peer)
@@ -178,6 +202,8 @@ class Connection(asyncio.Protocol):
 
     def _dispatch(self, events: list[Event]) -> None:
         """Run what waits, and `events` after it, as far as the peer reads its answers."""
+        if current_sink.get() is not self:
+            current_sink.set(self)  # this may run in the context of whatever wrote last, another call's
         self._backlog += events
         while self._backlog and not self._paused and not self.lost:
             backlog = self._backlog
@@ -205,7 +231,9 @@ class Connection(asyncio.Protocol):
             self._failed_event(key, call_id, error, sink)
 
     def _failed_event(self, key: Any, call_id: Any, error: BaseException, sink: Any) -> None:
-        if error is _UNKNOWN:
+        if error is _UNKNOWN and self._handlers is CONTROL:
+            error = Unavailable("the server is going away and takes no new calls")
+        elif error is _UNKNOWN:
             name = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
             error = MethodNotFound(f"no procedure is named {name[:64]!r}")
         self.failed(self.binding.names.get(key, ""), call_id, error, sink)
@@ -218,14 +246,38 @@ class Connection(asyncio.Protocol):
 
     def check_size(self, size: int) -> None:
         """See `call.Sink.check_size`. Large answers are written before more calls are run."""
-        if size > self.limits.max_message_size:
-            limit = self.limits.max_message_size
+        limit = self.limits.max_message_size
+        if size > limit:
             raise ResourceExhausted(
                 f"the answer of {size} bytes is beyond the limit of {limit}; raise max_message_size"
             )
         self._queued += size
+        if self._queued > self.limits.write_high_water or self._paused or self._held:
+            self._stop_dispatch()
+            try:
+                self._check_room(0)
+            except ResourceExhausted:
+                self._queued -= size
+                raise
+
+    def hold(self, size: int) -> None:
+        """An answer of `size` bytes waits for the rest of its batch; raises `ResourceExhausted` when too many do."""
+        self._check_room(size)
+        self._held += size
+
+    def release(self, size: int) -> None:
+        """A batch whose answers were held is queued."""
+        self._held -= size
+        self._queued += size
         if self._queued > self.limits.write_high_water:
             self._stop_dispatch()
+
+    def _check_room(self, size: int) -> None:
+        """What a peer makes this side keep is bounded by the largest message, and a little more."""
+        unread = self._queued + self._held + self.transport.get_write_buffer_size()
+        limit = self.limits.max_message_size + MAX_UNREAD
+        if unread + size > limit:
+            raise ResourceExhausted(f"{unread} bytes of answers wait to be read or completed; the limit is {limit}")
 
     def suspended(self) -> None:
         """See `call.Sink.suspended`."""
@@ -239,7 +291,7 @@ class Connection(asyncio.Protocol):
     def failed(self, name: str, call_id: Any, error: BaseException, sink: Any, key: Any = None) -> None:
         """Answer an exception: an `RPCError` as it is; anything else is logged with its traceback and never travels."""
         if isinstance(error, asyncio.CancelledError) and key is not None:
-            reason = self._reasons.pop(key, _CANCELLED)
+            reason = self._reasons.get(key, _CANCELLED)
             if reason is None:
                 return  # nobody waits any more
             error = reason
@@ -261,15 +313,15 @@ class Connection(asyncio.Protocol):
             data = b"".join(out)
             out.clear()
             self._queued = 0
-            if not self.lost:
+            if not self.lost and not self._hung_up:
                 self.transport.write(data)
 
     def _flush_late(self) -> None:
         self._flushing = False
+        if self._write_timer is not None:
+            self._unread += sum(map(len, self.out))
         self.flush()
         self._close_if_done()
-        if self._paused and self.transport.get_write_buffer_size() > MAX_UNREAD + self.limits.max_message_size:
-            self._cut()
 
     # ---- calls that run here
 
@@ -284,7 +336,17 @@ class Connection(asyncio.Protocol):
         """Cancel a running call that nobody waits for any more; unknown keys are ignored."""
         task = self.running.waiting(key)
         if task is not None:
-            self._reasons[key] = None
+            self._interrupt(key, task, None)
+
+    def _interrupt(self, key: Any, task: asyncio.Task[None], reason: RPCError | None) -> None:
+        """Cancel a call once: a second cancellation would interrupt its clean-up."""
+        if key in self._reasons:
+            return
+        self._reasons[key] = reason
+        task.add_done_callback(lambda _: self._reasons.pop(key, None))  # the handler may have ended in another way
+        if getcoroutinestate(task.get_coro()) == CORO_CREATED:
+            self.loop.call_soon(task.cancel)  # Python 3.11: begun first, so that what leaves the table runs
+        else:
             task.cancel()
 
     def linger(self, future: asyncio.Future[Any]) -> None:
@@ -312,8 +374,7 @@ class Connection(asyncio.Protocol):
         self._timer = None
         now = monotonic() + CLOCK_GRAIN
         for key, task in self.running.expired(now):
-            self._reasons[key] = DeadlineExceeded("the deadline passed before the call was done")
-            task.cancel()
+            self._interrupt(key, task, DeadlineExceeded("the deadline passed before the call was done"))
         self.caller.expire(now)
         self.set_timer()
 
@@ -332,9 +393,10 @@ class Connection(asyncio.Protocol):
             self._handlers = _with_control(self.binding)
 
     def go_away(self, error: RPCError | None = None) -> None:
-        """Say that no new calls are taken here. Those that run are still answered."""
-        if not self.leaving and not self.lost:
+        """Take no new calls here from now on, and say so. Those that run are still answered."""
+        if self._handlers is not CONTROL and not self.lost:
             self.leaving = True
+            self._handlers = CONTROL
             last_id = getattr(self.core, "last_id", 0)
             self.core.send((Kind.GOING_AWAY, last_id, None if error is None else ErrorBody.of(error)))
             self.flush()
@@ -346,6 +408,25 @@ class Connection(asyncio.Protocol):
             self._backlog.clear()
             self.flush()
             self.transport.close()
+
+    def hang_up(self) -> None:
+        """Close after a last word to a peer that may still be sending: what it sends is read and thrown away for a while.
+
+        A socket that is closed with bytes unread is reset, and the reset can overtake the last word (RFC 9112, 9.6).
+        """
+        if self.lost or self._hung_up:
+            return
+        self._stop_dispatch()
+        self._backlog.clear()
+        self.flush()
+        if self._eof or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._hung_up = True
+        self.core = Deaf()
+        self.transport.write_eof()
+        self.transport.resume_reading()
+        self.loop.call_later(LINGER, self.transport.close)
 
     def abort(self) -> None:
         """Close at once; what is queued is lost."""
@@ -364,27 +445,56 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def tick(self, now: float) -> None:
-        """Called about once a second: closes a connection that is idle, or whose message does not arrive."""
+        """Called about once a second: closes a connection that is idle, or does not read, or does not end a message."""
         reads, since = self._seen
         if self.reads != reads or self.busy:
             self._seen = (self.reads, now)
         elif now - since > self.limits.idle_timeout and not self.core.waiting:
             self.go_away(Unavailable(f"idle for {self.limits.idle_timeout:g} s"))
-            self.close()
+            self.hang_up()
             return
-        self._check_progress(now)
+        self._check_message(now)
+        self._check_unread(now)
 
-    def _check_progress(self, now: float) -> None:
+    def _check_message(self, now: float) -> None:
         """Close a connection whose message neither arrives in time nor faster than `min_rate`."""
         waiting = 0 if self._paused else self.core.waiting
-        since, had = self._waiting_since
-        if waiting <= had:  # nothing waits, or something else does
-            self._waiting_since = (now, waiting)
+        since, before = self._begun
+        if not waiting or before is not self._events:  # events came: what waits is another message
+            self._begun = (now, self._events)
             return
         seconds = now - since
-        if seconds > self.limits.frame_timeout and waiting - had < self.limits.min_rate * seconds:
+        if seconds > self.limits.frame_timeout and waiting < self.limits.min_rate * seconds:
             self.go_away(DeadlineExceeded(f"a message did not arrive whole within {self.limits.frame_timeout:g} s"))
-            self.close()
+            self.hang_up()
+
+    def _check_unread(self, now: float) -> None:
+        """Cut a peer that takes nothing at all, also where so little waits that writing is not paused."""
+        since, unread = self._stalled
+        size = self.transport.get_write_buffer_size()
+        if size != unread or not size:
+            self._stalled = (now, size)
+        elif now - since > self.limits.write_timeout:
+            self._cut()
+
+
+class Deaf:
+    """The core of a connection that has said its last word."""
+
+    waiting = 0
+
+    def receive_data(self, data: bytes) -> None:
+        """See `events.Core.receive_data`: thrown away."""
+
+    def receive_eof(self) -> None:
+        """See `events.Core.receive_eof`."""
+
+    def next_events(self) -> list[Event]:
+        """See `events.Core.next_events`: none."""
+        return []
+
+    def send(self, event: Event) -> None:
+        """See `events.Core.send`: too late."""
 
 
 _UNKNOWN: Final = MethodNotFound("no such procedure")

@@ -60,9 +60,10 @@ class BatchSink:
     def check_size(self, size: int) -> None:
         """See `call.Sink.check_size`; the limit holds for the whole batch."""
         limit = self.connection.limits.max_message_size
-        self._size += size
-        if self._size > limit:
+        if self._size + size > limit:
             raise ResourceExhausted(f"the answers of this batch are beyond the limit of {limit} bytes together")
+        self.connection.hold(size)
+        self._size += size
 
     def suspended(self) -> None:
         """See `call.Sink.suspended`."""
@@ -74,6 +75,7 @@ class BatchSink:
         if self._open == 0 and not self.connection.lost:
             if self.out:
                 self.connection.core.send((Kind.BATCH, None, self.out))
+            self.connection.release(self._size)
             self.connection.answered()
 
 
@@ -129,7 +131,7 @@ def _on_hello(_: Any, hello: Any, connection: Any) -> None:
         connection.bind(hello.codec)
     except LookupError as error:
         connection.go_away(ParseError(str(error)))
-        connection.close()
+        connection.hang_up()
 
 
 def _on_going_away(last_id: Any, body: Any, connection: Any) -> None:
@@ -152,7 +154,7 @@ def _on_closed(_: Any, error: Any, connection: Any) -> None:
     logger.info("closing %s: %s", connection.peer, error)
     connection.leaving = True
     connection.caller.fail(error)
-    connection.close()
+    connection.hang_up()
 
 
 def _ignore(_: Any, __: Any, ___: Any) -> None:

@@ -296,7 +296,7 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def plain(cls, error: RPCError) -> ErrorBody:
-        """Make a form that every codec can carry, for an error that cannot travel whole: no data, a short and sound text."""
+        """Make a form that every codec can carry, for an error that cannot travel whole: no data, a short text."""
         code = error.code if type(error.code) is int and -(2**63) <= error.code < 2**63 else InternalError.code
         # A text with a surrogate, such as the name of a file that is not UTF-8, is none that can be encoded.
         return cls(code, str(error.message)[:MAX_PLAIN_MESSAGE].encode(errors="replace").decode())

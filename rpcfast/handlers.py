@@ -13,19 +13,18 @@ from asyncio import Task
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
 
-from rpcfast.call import Call, Context, Sink, current_sink, earliest
+from rpcfast.call import Call, Context, Sink, current_job, current_sink, earliest
 from rpcfast.errors import DECODE_ERRORS, InvalidParams, ResourceExhausted
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, decode_custom
 from rpcfast.validation import explain, from_message
 
-__all__ = ["Handler", "Threads", "Wire", "compile_handler", "refusal"]
+__all__ = ["Gates", "Handler", "Threads", "Wire", "compile_handler", "refusal"]
 
 Handler: TypeAlias = Callable[[Any, Any, Any], None]
 Answer: TypeAlias = Callable[[Any, Any, Any], None]
@@ -44,6 +43,26 @@ class Wire(NamedTuple):
     """`(explain, function)`: the handler of a plain function, in one piece."""
 
 
+class Job:
+    """One call on its way through the pool. Its context variables are those of its caller."""
+
+    def __init__(self, function: Callable[..., Any], values: tuple[Any, ...]) -> None:
+        self.wanted = True
+        self._function = function
+        self._values = values
+        self._context = copy_context()
+        self._context.run(current_job.set, self)
+
+    def __call__(self) -> Any:
+        """Run, unless the caller went while this waited for a thread."""
+        if not self.wanted:
+            return None
+        try:
+            return self._context.run(self._function, *self._values)
+        except StopIteration as error:  # a future refuses it, and would never be done
+            raise RuntimeError("a procedure raised StopIteration") from error
+
+
 class Threads:
     """A pool of threads for blocking handlers, with a bound on what waits for it. Started by its first call."""
 
@@ -53,14 +72,13 @@ class Threads:
         self.busy = 0
         """Handlers that run or wait, those included whose caller is gone."""
 
-    def run(self, function: Callable[..., Any], values: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Run `function(*values)` in a thread, with the caller's context; raises `ResourceExhausted` when full."""
+    def run(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run `job()` in a thread; raises `ResourceExhausted` when full."""
         if self.busy >= self._limits.max_threads + self._limits.max_waiting:
             raise ResourceExhausted(f"{self._limits.max_waiting} calls wait for a thread already")
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._limits.max_threads, thread_name_prefix="rpcfast")
-        work = partial(copy_context().run, function, *values)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, job)
         self.busy += 1
         future.add_done_callback(self._done)
         return future
@@ -77,13 +95,18 @@ class Threads:
             self._pool = None
 
 
-def compile_handler(spec: ProcedureSpec, wire: Wire, threads: Threads) -> Handler:
+Gates: TypeAlias = dict[str, asyncio.Semaphore]
+"""By procedure: what `max_concurrency` lets through, whichever protocol and codec a call came by."""
+
+
+def compile_handler(spec: ProcedureSpec, wire: Wire, threads: Threads, gates: Gates) -> Handler:
     """Choose the lane of a procedure and bind everything to it."""
     invoke = _invoker(spec)
+    gate = gates.setdefault(spec.name, asyncio.Semaphore(spec.max_concurrency)) if spec.max_concurrency else None
     if spec.is_async:
-        handler = _in_task(spec, wire, invoke)
+        handler = _in_task(spec, wire, invoke if gate is None else _gated(invoke, gate))
     elif spec.thread:
-        handler = _in_task(spec, wire, _threaded(invoke, threads))
+        handler = _in_task(spec, wire, _threaded(invoke, threads, gate))
     else:
         handler = _inline(spec, wire, invoke)
     return handler if spec.timeout is None else _with_timeout(handler, spec.timeout)
@@ -191,8 +214,6 @@ else:
 def _in_task(spec: ProcedureSpec, wire: Wire, invoke: Callable[..., Any]) -> Handler:
     """Run in a task that is done already when the coroutine never waits; only then is it entered as in flight."""
     values, answer, name, with_context = _values_of(spec, wire), wire.answer, spec.name, spec.injected is not None
-    if spec.max_concurrency:
-        invoke = _gated(invoke, asyncio.Semaphore(spec.max_concurrency))
 
     async def run(key: Any, call_id: Any, params: tuple[Any, ...], sink: Any, running: Any) -> None:
         try:
@@ -228,17 +249,33 @@ def _gated(invoke: Callable[..., Coroutine[Any, Any, Any]], gate: asyncio.Semaph
     return gated
 
 
-def _threaded(invoke: Callable[..., Any], threads: Threads) -> Callable[..., Any]:
+def _threaded(invoke: Callable[..., Any], threads: Threads, gate: asyncio.Semaphore | None) -> Callable[..., Any]:
     async def in_thread(*params: Any) -> Any:
-        future = threads.run(invoke, params)
+        job = Job(invoke, params)
+        future = await _enter(threads, job, gate)
         try:
             # Shielded: a cancelled caller is answered at once; the thread goes on and keeps its place.
             return await asyncio.shield(future)
         finally:
+            job.wanted = False
             if not future.done() and (sink := current_sink.get()) is not None:
                 sink.connection.linger(future)
 
     return in_thread
+
+
+async def _enter(threads: Threads, job: Job, gate: asyncio.Semaphore | None) -> asyncio.Future[Any]:
+    """Send a job to its thread; what the gate let through leaves it when the thread is done, not its caller."""
+    if gate is None:
+        return threads.run(job)
+    await gate.acquire()
+    try:
+        future = threads.run(job)
+    except ResourceExhausted:
+        gate.release()
+        raise
+    future.add_done_callback(lambda _: gate.release())
+    return future
 
 
 def _with_timeout(handler: Handler, timeout: float) -> Handler:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     UInt64 = Annotated[int, Meta(ge=0)]
 else:
 
-    class UInt64(int):
+    class _PlainInt(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            # msgspec asks whether what `check` gave back is of the class: a plain int is.
+            return type(value) is int
+
+    class UInt64(metaclass=_PlainInt):
         """An integer from 0 to 2**64 - 1; a class, since msgspec takes no bound beyond 63 bits. Values are `int`."""
 
         @staticmethod

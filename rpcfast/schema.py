@@ -199,7 +199,7 @@ def describe(
         raise TypeError(f"{label}(): a function that yields cannot be served; return a list instead")
     try:
         signature = inspect.signature(function, eval_str=True)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError) as error:
         raise TypeError(f"{label}(): an annotation cannot be resolved: {error}; define it at module level") from error
     parameters: list[ParameterSpec] = []
     injected: str | None = None

@@ -99,6 +99,7 @@ class Server(Registry):
         if self._stop is not None:
             raise RuntimeError("this server is serving already")
         sockets = [] if stdio else _bind(host, port, uds, fd)
+        file = _identity(uds)
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
         try:
             async with self.serving() as serving:
@@ -107,14 +108,14 @@ class Server(Registry):
                 self.addresses = [_address(sock) for sock in sockets]
                 if on_ready is not None:
                     on_ready(self)
-                await self._until_stopped(await serving.stdio() if stdio else None)
+                await self._until_stopped(await _stdio(serving) if stdio else None)
                 await serving.stop(self.limits.drain_timeout)
         finally:
             self._stop = self._loop = None
             self.addresses = []
             for sock in sockets:
                 sock.close()
-            if uds is not None:
+            if uds is not None and file == _identity(uds):  # the next server may have put its own there
                 with suppress(OSError):
                     Path(uds).unlink()
 
@@ -133,7 +134,8 @@ class Server(Registry):
         """Stop serving: no new calls, those in flight may finish. Safe from any thread and from signal handlers."""
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
-            loop.call_soon_threadsafe(stop.set)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(stop.set)
 
 
 class CannotListen(OSError):  # it says what failed, as RPCError's subclasses do
@@ -151,6 +153,24 @@ def _bind(host: str, port: int, uds: str | None, fd: int | None) -> list[Any]:
         where = f"the descriptor {fd}" if fd is not None else uds if uds is not None else f"{host}:{port}"
         reason = getattr(error, "strerror", None) or str(error)
         raise CannotListen(f"cannot listen on {where}: {reason}; {_advice(error, uds)}") from error
+
+
+async def _stdio(serving: Serving) -> asyncio.Future[None]:
+    try:
+        return await serving.stdio()
+    except (OSError, ValueError) as error:
+        raise CannotListen(
+            f"cannot talk over standard input and output: {error}; both must be open, and pipes or sockets"
+        ) from error
+
+
+def _identity(path: str | None) -> tuple[int, int] | None:
+    """Which file a path leads to at this moment."""
+    try:
+        found = os.stat(path) if path is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _advice(error: BaseException, uds: str | None) -> str:

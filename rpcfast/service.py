@@ -13,7 +13,7 @@ from rpcfast.call import Context
 from rpcfast.codecs import MAX_NESTING, Codec, bounded, decode_any, get_codec, nesting_of
 from rpcfast.codegen.openrpc import Document, make_document
 from rpcfast.errors import DECODE_ERRORS, ErrorBody, ParseError, RPCError, Unimplemented
-from rpcfast.handlers import Handler, Threads, Wire, compile_handler, refusal
+from rpcfast.handlers import Gates, Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, describe, is_open
 from rpcfast.wire import jsonrpc, native
@@ -71,10 +71,10 @@ class Registry:
     def _register(self, function: F, options: dict[str, Any]) -> F:
         if not callable(function):
             raise TypeError(f"{function!r} is not a function; to serve an object's methods, use include()")
-        tags = options.pop("tags", ())
+        tags = options.get("tags", ())
         if isinstance(tags, str):
             raise TypeError(f"tags={tags!r} must be a list of texts: tags=[{tags!r}]")
-        self.add(describe(function, inject=Context, tags=tuple(tags), **options))
+        self.add(describe(function, inject=Context, **{**options, "tags": tuple(tags)}))
         return function
 
     def add(self, spec: ProcedureSpec) -> None:
@@ -112,7 +112,7 @@ def _procedures_of(other: object, prefix: str | None) -> Iterator[ProcedureSpec]
         raise TypeError(f"include({other.__name__}): give an instance, include({other.__name__}(…), prefix=…)")
     if not prefix:
         raise ValueError(f"include({type(other).__name__} object) needs a prefix: include(…, prefix='users')")
-    names = [name for name, _ in inspect.getmembers(type(other), callable) if not name.startswith("_")]
+    names = [name for name, _ in inspect.getmembers(type(other), inspect.isroutine) if not name.startswith("_")]
     if not names:
         raise ValueError(f"include({type(other).__name__} object): its class has no public methods to serve")
     for name in names:
@@ -161,6 +161,7 @@ class Runtime:
         self.registry = registry
         self.limits = limits
         self.threads = Threads(limits)
+        self._gates: Gates = {}
         self._document: Document | None = None
         self._discover = replace(describe(self.document, name="discover"), name="rpc.discover")
         self.contract = jsonrpc.Contract(self._specs())
@@ -220,7 +221,7 @@ class Runtime:
             native.answer_with(encode),
             partial(native.inline_with, typed, encode),
         )
-        binding.handlers[key] = compile_handler(spec, wire, self.threads)
+        binding.handlers[key] = compile_handler(spec, wire, self.threads, self._gates)
 
     def _add_json(self, spec: ProcedureSpec) -> None:
         key = self.contract.keys[spec.name]
@@ -233,7 +234,7 @@ class Runtime:
             jsonrpc.answer_with(encode),
             partial(jsonrpc.inline_with, typed, encode),
         )
-        self._json.handlers[key] = compile_handler(spec, wire, self.threads)
+        self._json.handlers[key] = compile_handler(spec, wire, self.threads, self._gates)
 
     def _explain_json(self, key: Any, value: Any) -> RPCError:
         return refusal(self.registry.procedures.get(self._json.names[key], self._discover), value)

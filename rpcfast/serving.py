@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final, Self
@@ -42,7 +42,7 @@ class Serving:
         self._open: set[Sniffer | Connection] = set()
         self._listeners: list[asyncio.AbstractServer] = []
         self._max_connections = _affordable(limits.max_connections)
-        self._watchdog = Watchdog(registry.procedures, self._activity)
+        self._watchdog = Watchdog(registry.procedures)
         self._ticker: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
         self._stopping = False
@@ -50,17 +50,23 @@ class Serving:
     def __repr__(self) -> str:
         return f"<Serving {len(self.runtime.registry.procedures)} procedures, {len(self._open)} connections>"
 
-    async def __aenter__(self) -> Self:
-        if self._lifespan is not None:
-            await self._stack.enter_async_context(self._lifespan)
-        self._stack.callback(self.runtime.close)
-        self._watchdog.start()
-        self._tick()
+    async def __aenter__(self) -> Serving:
+        async with AsyncExitStack() as stack:  # undoes what was begun when a later step fails
+            if self._lifespan is not None:
+                await stack.enter_async_context(self._lifespan)
+            stack.callback(self.runtime.close)
+            self._watchdog.start()
+            stack.callback(self._watchdog.stop)
+            self._tick()
+            stack.callback(self._end)
+            self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> None:  # noqa: PYI036  # passed on as they come
-        await self.stop(0.0)
-        await self._stack.__aexit__(*exc_info)
+    async def __aexit__(self, *exc_info: Any) -> None:
+        try:
+            await self.stop(0.0)
+        finally:
+            await self._stack.__aexit__(*exc_info)
 
     # ---- connections
 
@@ -114,49 +120,47 @@ class Serving:
             return Connection(json, runtime.jsonrpc(), limits, on_close=on_close)
         return None
 
-    def _activity(self) -> int:
-        return self.accepted + sum(protocol.reads for protocol in list(self._open))
-
     def _tick(self) -> None:
+        self._ticker = self.loop.call_later(TICK, self._tick)
         now = monotonic()
         for protocol in list(self._open):
             protocol.tick(now)
-        self._ticker = self.loop.call_later(TICK, self._tick)
 
     # ---- the end
 
-    async def stop(self, patience: float) -> None:
-        """Take no new connections and calls; give calls in flight `patience` seconds to finish, then cancel them."""
-        if self._stopping:
-            return
+    async def stop(self, timeout: float) -> None:
+        """Take no new connections and calls; give calls in flight `timeout` seconds to finish, then cancel them.
+
+        Cancelling this, or calling it again meanwhile, ends the wait and closes everything at once.
+        """
         self._stopping = True
         for listener in self._listeners:
             listener.close()
         for protocol in list(self._open):
             protocol.go_away(Unavailable("the server is stopping"))
-        deadline = monotonic() + patience
-        # Looked at, not signalled: every answer would pay for a signal that is wanted once.
-        while any(protocol.busy for protocol in self._open) and monotonic() < deadline:  # noqa: ASYNC110  # see above
+        deadline = monotonic() + timeout
+        while any(protocol.busy for protocol in self._open) and monotonic() < deadline:
             await asyncio.sleep(0.01)
         await self._close_all()
-        if self._ticker is not None:
-            self._ticker.cancel()
-        self._watchdog.stop()
 
     async def _close_all(self) -> None:
+        tasks = [task for protocol in list(self._open) for task in protocol.cancel_all()]
         for protocol in list(self._open):
             protocol.close()
-        tasks = [task for protocol in list(self._open) for task in protocol.cancel_all()]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
         if self._open:
             self._emptied.clear()
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), GRACE)
-            except TimeoutError:
-                for protocol in list(self._open):
-                    protocol.abort()
-                await asyncio.sleep(0)
+
+    def _end(self) -> None:
+        """The last step, which nothing can interrupt."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for protocol in list(self._open):
+            protocol.cancel_all()
+            protocol.abort()
 
 
 GRACE: Final = 1.0

@@ -28,6 +28,7 @@ class MemoryTransport(asyncio.Transport):
         self._scheduled = False
         self._closing = False
         self._ended = False  # the other end will send no more
+        self._told = False  # and the protocol knows
         self._high = HIGH_WATER
         self._paused = False
 
@@ -85,8 +86,9 @@ class MemoryTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         """See `asyncio.ReadTransport.resume_reading`."""
-        self._reading = True
-        self._schedule()
+        if not self._closing:
+            self._reading = True
+            self._schedule()
 
     def close(self) -> None:
         """See `asyncio.BaseTransport.close`: what was written before still arrives."""
@@ -113,6 +115,9 @@ class MemoryTransport(asyncio.Transport):
     def _peer_closed(self) -> None:
         self._peer = None
         self._ended = True
+        if self._paused:  # nobody is there to take what waits
+            self._paused = False
+            self._protocol.resume_writing()
         self._schedule()
 
     def _receive(self, data: bytes) -> None:
@@ -135,8 +140,9 @@ class MemoryTransport(asyncio.Transport):
         if peer is not None and peer._paused and self._waiting <= peer._high // 2:  # noqa: SLF001
             peer._paused = False  # noqa: SLF001
             peer._protocol.resume_writing()  # noqa: SLF001
-        if self._ended and not self._incoming and not self._closing:
-            keep = self._protocol.eof_received()
+        if self._ended and self._reading and not self._incoming:
+            keep = self._told or self._protocol.eof_received()
+            self._told = True
             if not keep or self._peer is None:
                 self.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -30,29 +31,31 @@ def spawn(command: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen[byt
 
 
 class PipeTransport(asyncio.Transport):
-    """A reading and a writing pipe as one transport. The pipes' own protocols set them when they are connected."""
+    """A reading and a writing pipe as one transport."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
+    def __init__(
+        self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport, halves: tuple[_Half, _Half]
+    ) -> None:
         super().__init__({"peername": "stdio"})
-        self._protocol: Any = protocol
-        self._reader: Any = None
-        self._writer: Any = None
+        self._reader = reader
+        self._writer = writer
+        self._halves = halves
 
     def __repr__(self) -> str:
         return f"<PipeTransport {self._reader!r} {self._writer!r}>"
 
     def is_closing(self) -> bool:
         """See `asyncio.BaseTransport.is_closing`."""
-        closing: bool = self._writer.is_closing()
-        return closing
+        return self._writer.is_closing()
 
     def set_protocol(self, protocol: Any) -> None:
         """See `asyncio.BaseTransport.set_protocol`."""
-        self._protocol = protocol
+        for half in self._halves:
+            half.target = protocol
 
     def get_protocol(self) -> Any:
         """See `asyncio.BaseTransport.get_protocol`."""
-        return self._protocol
+        return self._halves[0].target
 
     def pause_reading(self) -> None:
         """See `asyncio.ReadTransport.pause_reading`."""
@@ -68,8 +71,11 @@ class PipeTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """See `asyncio.WriteTransport.get_write_buffer_size`."""
-        size: int = self._writer.get_write_buffer_size()
-        return size
+        return self._writer.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        """See `asyncio.WriteTransport.can_write_eof`: the two ends close together."""
+        return False
 
     def write(self, data: Any) -> None:
         """See `asyncio.WriteTransport.write`."""
@@ -86,76 +92,92 @@ class PipeTransport(asyncio.Transport):
         self._writer.abort()
 
 
-class _Reader(asyncio.Protocol):
-    """Hears the reading pipe. The connection is made before the first byte can come."""
+class _Half(asyncio.Protocol):
+    """Hears one pipe and passes on what the connection must know. The connection is lost when its writing end is."""
 
-    def __init__(self, pipes: PipeTransport) -> None:
-        self._pipes = pipes
+    def __init__(self, *, writes: bool) -> None:
+        self.target: Any = None
+        self._writes = writes
+        self._early: list[tuple[str, Any]] = []  # what happened before there was a connection to tell
+        self._both: PipeTransport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._pipes._reader = transport  # noqa: SLF001  # two parts of one thing
-        self._pipes.get_protocol().connection_made(self._pipes)
+    def begin(self, both: PipeTransport) -> None:
+        """The connection is there: tell it what happened already."""
+        self._both = both
+        early, self._early = self._early, []
+        for name, argument in early:
+            getattr(self, name)(*argument)
 
     def data_received(self, data: bytes) -> None:
-        self._pipes.get_protocol().data_received(data)
+        if self._both is None:
+            self._early.append(("data_received", (data,)))
+        else:
+            self.target.data_received(data)
 
     def eof_received(self) -> bool:
-        self._pipes.get_protocol().eof_received()
+        if self._both is None:
+            self._early.append(("eof_received", ()))
+        elif not self.target.eof_received():
+            self._both.close()
         return False
 
-
-class _Writer(asyncio.BaseProtocol):
-    """Hears the writing pipe. The connection is lost when this one is."""
-
-    def __init__(self, pipes: PipeTransport) -> None:
-        self._pipes = pipes
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._pipes._writer = transport  # noqa: SLF001
-
     def pause_writing(self) -> None:
-        self._pipes.get_protocol().pause_writing()
+        self.target.pause_writing()
 
     def resume_writing(self) -> None:
-        self._pipes.get_protocol().resume_writing()
+        self.target.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pipes.get_protocol().connection_lost(exc)
+        if self._both is None:
+            self._early.append(("connection_lost", (exc,)))
+        elif self._writes:
+            self.target.connection_lost(exc)
 
 
 async def connect_stdio(factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-    """Take this process's standard input and output for a connection: two pipes, or one socket as `spawn` gives.
+    """Take this process's standard input and output for a connection.
 
     Descriptors 0 and 1 are then an empty input and the standard error, so that a handler's `print` or `input` cannot
-    break into the protocol.
+    break into the protocol. Raises `OSError` when one of them is closed, or is a file.
     """
-    loop = asyncio.get_running_loop()
-    one_socket = _is_one_socket(os.fstat(0), os.fstat(1))
-    incoming, outgoing = os.dup(0), os.dup(1)
-    _give_away()
-    if one_socket:
-        # As two pipes it would close itself: asyncio takes bytes that arrive at a writing pipe for the reader's end.
-        os.close(outgoing)
-        sock = socket.socket(fileno=incoming)
-        transport, _ = await loop.connect_accepted_socket(factory, sock)
+    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed at the start
+        raise OSError(errno.EBADF, "it is closed")
+    kinds = [os.fstat(0), os.fstat(1)]
+    if not all(
+        stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode) or os.isatty(i) for i, kind in enumerate(kinds)
+    ):
+        raise OSError(errno.EINVAL, "it is a file")
+    one = stat.S_ISSOCK(kinds[0].st_mode) and os.path.samestat(*kinds)
+    reading, writing = _take_over()
+    if one:  # as `spawn` gives: asyncio takes bytes that arrive on a writing pipe for its end
+        os.close(writing)
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(factory, socket.socket(fileno=reading))
         return transport
-    pipes = PipeTransport(factory())
-    await loop.connect_write_pipe(lambda: _Writer(pipes), os.fdopen(outgoing, "wb", 0))
-    await loop.connect_read_pipe(lambda: _Reader(pipes), os.fdopen(incoming, "rb", 0))
-    return pipes
+    return await _connect_pipes(factory, os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0))
 
 
-def _is_one_socket(one: os.stat_result, other: os.stat_result) -> bool:
-    return stat.S_ISSOCK(one.st_mode) and (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-
-
-def _give_away() -> None:
-    """Leave an empty standard input, and the standard error as the standard output."""
+def _take_over() -> tuple[int, int]:
+    reading, writing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     sys.stdout.flush()
     os.dup2(2, 1)
+    return reading, writing
+
+
+async def _connect_pipes(factory: Callable[[], asyncio.Protocol], reading: Any, writing: Any) -> PipeTransport:
+    loop = asyncio.get_running_loop()
+    hears, speaks = _Half(writes=False), _Half(writes=True)
+    writer, _ = await loop.connect_write_pipe(lambda: speaks, writing)
+    reader, _ = await loop.connect_read_pipe(lambda: hears, reading)
+    protocol = factory()
+    transport = PipeTransport(reader, writer, (hears, speaks))
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    hears.begin(transport)
+    speaks.begin(transport)
+    return transport
 
 
 CHILD_PATIENCE = 5.0

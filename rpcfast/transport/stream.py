@@ -42,27 +42,48 @@ def no_delay(sock: Any) -> None:
 
 
 def listen_tcp(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to every address of `host`; port 0 picks a free one, the same for all. Raises `OSError`."""
+    """Sockets bound to every address of `host`; port 0 picks a free one, the same for all.
+
+    An address that this machine does not have, as a name's IPv6 one in many containers, is left out when another can be
+    bound. Raises `OSError`.
+    """
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
+    absent: OSError | None = None
     try:
-        for family, kind, proto, _, address in socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            sock = socket.socket(family, kind, proto)
-            sockets.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(
-                address if port else (address[0], sockets[0].getsockname()[1] if sockets[1:] else 0, *address[2:])
-            )
-            sock.listen(BACKLOG)
-            sock.settimeout(0.0)
+        for family, kind, proto, _, address in dict.fromkeys(found):
+            try:
+                sockets.append(_listening(family, kind, proto, (address[0], port, *address[2:])))
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error
+            port = port or (sockets[0].getsockname()[1] if sockets else 0)
+        if absent is not None and not sockets:
+            raise absent
     except OSError:
         for sock in sockets:
             sock.close()
         raise
     return sockets
+
+
+_ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+def _listening(family: int, kind: int, proto: int, address: tuple[Any, ...]) -> socket.socket:
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
 
 
 def listen_unix(path: str) -> socket.socket:
@@ -99,9 +120,12 @@ def _remove_stale(path: str) -> None:
 
 
 def listen_fd(fd: int) -> socket.socket:
-    """A listening socket that was inherited as a descriptor, such as systemd gives. Raises `OSError`."""
+    """A listening socket that was inherited as a descriptor, such as systemd gives. Raises `OSError` for any other."""
     sock = socket.socket(fileno=fd)
-    sock.settimeout(0.0)
+    if sock.type != socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        sock.detach()  # whatever it is, it is not ours to close
+        raise OSError(errno.EINVAL, "not a listening stream socket")
+    sock.setblocking(False)
     return sock
 
 

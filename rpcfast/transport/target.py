@@ -39,13 +39,17 @@ def parse_target(text: str) -> Target:
         if not command:
             raise ValueError("exec: needs a command: exec:rpcfast serve app.py --stdio")
         return Target("exec", command=command)
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:").removeprefix("//")  # as it is: a path may hold ? and #
+        if not path.startswith("/"):
+            raise ValueError(f"{text!r} needs a path: unix:///run/app.sock")
+        return Target("unix", path=path)
     if "://" not in text:
         text = f"tcp://{text}"
-    parts = urlsplit(text)
-    if parts.scheme == "unix":
-        if not parts.path or parts.netloc:
-            raise ValueError(f"{text!r} needs a path: unix:///run/app.sock")
-        return Target("unix", path=parts.path)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
     if parts.scheme != "tcp":
         raise ValueError(f"{text!r}: the scheme {parts.scheme!r} is unknown; there are tcp://, unix:// and exec:")
     return Target("tcp", host=_host(text, parts.hostname), port=_port(text))
@@ -55,13 +59,16 @@ def _host(text: str, host: str | None) -> str:
     parts = urlsplit(text)
     if not host:
         raise ValueError(f"{text!r} needs a host: tcp://127.0.0.1:{DEFAULT_PORT}")
-    if parts.path not in ("", "/") or parts.query or parts.username:
+    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
         raise ValueError(f"{text!r}: nothing may follow the port: tcp://{host}:{DEFAULT_PORT}")
     return host
 
 
 def _port(text: str) -> int:
     try:
-        return urlsplit(text).port or DEFAULT_PORT
+        port = urlsplit(text).port
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
+    if port == 0:
+        raise ValueError(f"{text!r}: nothing listens on port 0")
+    return DEFAULT_PORT if port is None else port

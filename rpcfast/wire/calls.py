@@ -63,7 +63,7 @@ class CallTable(dict[Any, tuple[float, T]], Generic[T]):
         return [(call_id, waiting) for call_id, (_, waiting) in self.items()]
 
     def expired(self, now: float) -> list[tuple[Any, T]]:
-        """The calls whose deadline is `now` or past; they stay until taken, without a deadline. Sets `next_expiry` anew.
+        """The calls whose deadline is `now` or past; they stay until taken, without a deadline. Renews `next_expiry`.
 
         A scan, not a heap: most calls end long before their deadline, so the timer fires at most once per timeout and
         a call pays one comparison, not a push and a lazy removal.

@@ -16,7 +16,10 @@ Event: TypeAlias = tuple[Any, Any, Any]
 
 
 class Kind:
-    """Kinds of event: plain integers, since an Enum's hash is a Python call. 1 to 13 stand in native frames, docs/protocol.md."""
+    """Kinds of event: plain integers, since an Enum's hash is a Python call.
+
+    1 to 13 stand in native frames: docs/protocol.md.
+    """
 
     CALL: Final = 1
     """In: `payload = (key, params, timeout, metadata)`: a call that carries more than parameters."""
@@ -47,11 +50,14 @@ class Kind:
     IGNORED: Final = 23
     """A notification that cannot be run: nobody is told, it is only counted."""
     CLOSED: Final = 24
-    """`payload` = an `RPCError`: the peer broke the protocol; its answer, if any, is in `data_to_send()`; then close."""
+    """`payload` = an `RPCError`: the peer broke the protocol. Close, after the answer that is in `data_to_send()`."""
 
 
 class Core(Protocol):
-    """One protocol without I/O. Feed it bytes, take events; send events, take bytes. It never raises for what a peer sent."""
+    """One protocol without I/O: feed it bytes, take events; send events, take bytes.
+
+    It never raises for what a peer sent, and gives nothing after CLOSED.
+    """
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes that arrived, cut anywhere."""

@@ -1,8 +1,8 @@
-"""JSON-RPC 2.0 over a byte stream, the server's role; floor 1: no I/O. https://www.jsonrpc.org/specification
+"""JSON-RPC 2.0 (https://www.jsonrpc.org/specification) over a byte stream, the server's role; floor 1: no I/O.
 
-Messages end with a newline or with their last bracket, so objects may be concatenated or pretty-printed. The good path is
-one C call for all messages of a read: envelope, procedure and typed parameters together. Only what that call refuses is
-cut out by `Splitter` and read again without types, to find the id, the code and every error.
+Messages end with a newline or with their last bracket, so objects may be concatenated or pretty-printed. The good
+path is one C call for all messages of a read: envelope, procedure and typed parameters together. Only what that call
+refuses is cut out by `Splitter` and read again without types, to find the id, the code and every error.
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ class Contract:
             self.optional.add(message)
 
     def _build(self) -> None:
+        self.decode: Callable[[bytes], Any] = _refuse
+        self.decode_lines: Callable[[bytes], Any] = _refuse
         if not self.keys:
-            self.decode = self.decode_lines = _refuse
             return
         calls: Any = Union[tuple(self.keys.values())]  # noqa: UP007  # made at run time
         decoder = msgspec.json.Decoder(Union[calls, list[calls]], dec_hook=decode_custom)  # noqa: UP007
-        self.decode: Callable[[bytes], Any] = decoder.decode
-        self.decode_lines: Callable[[bytes], Any] = decoder.decode_lines
+        self.decode = decoder.decode
+        self.decode_lines = decoder.decode_lines
 
 
 def _refuse(_: bytes) -> Any:
@@ -164,9 +165,12 @@ class JsonRpcCore:
             self._receive_slowly(data[:end])
             data = data[end:]
         if self._closed or not data:
-            return None
-        if self._splitter or len(data) > self._max_size:
-            return self._receive_slowly(data)
+            return
+        if self._splitter or len(data) > self._max_size or not self._receive_at_once(data):
+            self._receive_slowly(data)
+
+    def _receive_at_once(self, data: bytes) -> bool:
+        """Every message of a read in one call; False when one of them wants a closer look, and nothing was received."""
         cut = data.rfind(b"\n") + 1 or len(data)
         lines, before = data[:cut], len(self._events)
         try:
@@ -174,13 +178,14 @@ class JsonRpcCore:
                 lines.decode()  # what the typed decoder skips, it does not check
             messages = self._contract.decode_lines(lines)
         except Exception:  # noqa: BLE001  # a user's class may raise anything as it is made
-            return self._receive_slowly(data)
+            return False
         ids = self._receive_messages(messages)
         if may_repeat(lines, len(messages), ids, self._least_params(messages)) and repeats(lines):
             del self._events[before:]
-            return self._receive_slowly(data)
+            return False
         if cut < len(data):
             self._receive_slowly(data[cut:])
+        return True
 
     def _receive_messages(self, messages: Sequence[Any]) -> int:
         """Gives how many members "id" there are, or -1 when a batch makes that a longer story."""
@@ -205,11 +210,11 @@ class JsonRpcCore:
 
     def _receive_slowly(self, data: bytes) -> None:
         """Find where each message ends, then read each alone. Nothing after an end that cannot be found is run."""
-        while not self._closed:
+        while True:
             for text in self._splitter.feed(data):
-                self._receive_text(text)
                 if self._closed:
                     return
+                self._receive_text(text)
             if self._splitter.size > self._max_size:
                 self._too_large()
                 return
@@ -341,7 +346,7 @@ def pack_answer(kind: int, call_id: Any, body: bytes) -> tuple[bytes, ...]:
 
 
 def answer_error(sink: Any, call_id: Any, error: RPCError) -> None:
-    """The fast lane of `send((ERROR, …))`. What JSON cannot carry, or is too large, is left out: see `ErrorBody.plain`."""
+    """The fast lane of `send((ERROR, …))`. What JSON cannot carry, or is too large, is left out."""
     try:
         body = _encode_error(ErrorBody.of(error))
         if len(body) > LARGE:

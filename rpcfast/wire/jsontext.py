@@ -108,30 +108,35 @@ class Splitter:
             self._fail(end, "a newline inside a string")
         return False  # nothing, or a backslash whose character has not come
 
-    def _scan(self) -> int | None:
+    def _scan(self) -> int | None:  # noqa: C901 - the one switch over tokens, kept in one piece
         """Look at tokens until a text ends, a string is cut off, or nothing is left."""
         if not self._stack:
-            return self._begin()
+            self._begin()
+            return None
+        reason = ""
         for match in _INSIDE.finditer(self._buffer, self._at):
             token, at = match[0], match.start()
             if token in _CLOSERS:
                 if token != self._stack.pop():
-                    return self._fail(at, "its brackets are not paired")
-                if not self._stack:
+                    reason = "its brackets are not paired"
+                elif not self._stack:
                     return match.end()
                 self._opened = False
             elif not self._may_begin(at):
-                return self._fail(at, "two values without a comma between them")
+                reason = "two values without a comma between them"
             elif token in _CLOSER_OF:
                 self._stack.append(_CLOSER_OF[token])
                 self._opened = True
                 if len(self._stack) > MAX_NESTING:
-                    return self._fail(at, f"it nests deeper than {MAX_NESTING} levels")
+                    reason = f"it nests deeper than {MAX_NESTING} levels"
             else:
                 self._opened = False
                 if token == b'"':
                     self._in_string, self._at = True, match.end()
                     return None
+            if reason:
+                self._fail(at, reason)
+                return None
             self._after = match.end()
         self._at = len(self._buffer)
         return None
@@ -153,7 +158,7 @@ class Splitter:
     def _may_begin(self, at: int) -> bool:
         """Whether a value or key may begin here: after a comma or colon, or right after an opening bracket."""
         between = self._buffer[self._after : at].rstrip()
-        return between[-1:] in (b",", b":") if between else self._opened
+        return between.endswith((b",", b":")) if between else self._opened
 
     def _fail(self, at: int, reason: str) -> None:
         self._at = at
@@ -182,9 +187,7 @@ def may_repeat(text: bytes, messages: int, ids: int, params: int) -> bool:
     if b"\\u" in text or ids < 0:
         return True
     count = text.count
-    return (
-        count(_KEYS[0]) > messages or count(_KEYS[1]) > messages or count(_KEYS[2]) > params or count(_KEYS[3]) > ids
-    )
+    return count(_KEYS[0]) > messages or count(_KEYS[1]) > messages or count(_KEYS[2]) > params or count(_KEYS[3]) > ids
 
 
 def repeats(text: bytes) -> bool:
@@ -203,7 +206,7 @@ def repeats(text: bytes) -> bool:
 
 
 def first_repeated(text: bytes) -> str:
-    """The quoted name of the first member that stands twice in an envelope of `text`, or ''. `text` is known to be JSON."""
+    """The quoted name of the first member that stands twice in an envelope of `text`, some JSON; or ''."""
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]

@@ -117,6 +117,9 @@ def pack_call(
     return HEADER.pack(len(extra) + len(name) + len(body), call_id, word) + extra + name + body
 
 
+_pack: Final = HEADER.pack
+
+
 def answer_with(encode: Callable[[Any], bytes]) -> Callable[[Any, int, Any], None]:
     """The fast lane of `send((RESULT, …))`: a function that appends the answer to `sink.out`, with `encode` bound.
 
@@ -141,7 +144,7 @@ def inline_with(
     explain: Callable[[bytes, Exception], Exception],
     function: Callable[..., Any],
 ) -> Callable[[int, bytes, Any], None]:
-    """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled because it is the hot path."""
+    """A whole call by position in one function: read, run, `answer_with(encode)`, unrolled as it is the hot path."""
     pack, large = HEADER.pack, LARGE
 
     def handle(call_id: int, payload: bytes, sink: Any) -> None:
@@ -162,7 +165,7 @@ def inline_with(
 
 
 def answer_error_with(encode: Callable[[Any], bytes], max_size: int) -> Callable[[Any, int, RPCError], None]:
-    """The fast lane of `send((ERROR, …))`. What the codec cannot carry, or is too large, is left out: see `ErrorBody.plain`."""
+    """The fast lane of `send((ERROR, …))`. What the codec cannot carry, or is too large, is left out."""
 
     def answer_error(sink: Any, call_id: int, error: RPCError) -> None:
         try:
@@ -313,12 +316,12 @@ class NativeCore:
     def _receive_run(self, data: bytes, stop: int, size: int, word: int) -> int:
         """Frames of one size and name length that follow each other, taken apart in C: 200 ns a frame less.
 
-        A burst of calls to one procedure is made of such runs, and so are its results. Ends at the first other frame; gives
-        the place where it begins.
+        A burst of calls to one procedure is made of such runs, and so are its results. Ends at the first other frame;
+        gives the place where it begins.
         """
         name_size = word & 0xFFFF
         count = (len(data) - stop) // (HEADER_SIZE + size)
-        if not MIN_RUN <= count or not name_size <= size <= MAX_RUN_SIZE:
+        if not count >= MIN_RUN or not name_size <= size <= MAX_RUN_SIZE:
             return stop
         shape = _shape(name_size, size - name_size)
         events, last_id, before = self._events, self.last_id, len(self._events)
@@ -360,7 +363,9 @@ class NativeCore:
             return self._fail(ParseError(f"a frame of kind {kind} cannot be read: {error}"))
         return True
 
-    def _receive_call(self, kind: int, call_id: int, flags: int, name_size: int, body: bytes) -> None:
+    def _receive_call(  # noqa: C901 - the checks of one frame, in the order of its parts
+        self, kind: int, call_id: int, flags: int, name_size: int, body: bytes
+    ) -> None:
         if kind == Kind.CALL:
             if call_id <= self.last_id:
                 raise InvalidRequest(f"call id {call_id} does not grow: the last one was {self.last_id}")
@@ -413,6 +418,17 @@ class NativeCore:
         self._events.append((Kind.CLOSED, 0, error))
         return False
 
+    def take_sole_result(self, data: bytes, call_id: int) -> bytes | None:
+        """The fast lane of `receive_data` for a read that is one whole result, `call_id`'s: its body.
+
+        None: it is something else, and nothing was taken.
+        """
+        if len(data) >= HEADER_SIZE and self._opened and not (self._have or self._closed):
+            size, found, word = HEADER.unpack_from(data)
+            if found == call_id and word == RESULT_WORD and size == len(data) - HEADER_SIZE <= self._hello.max_size:
+                return data[HEADER_SIZE:]
+        return None
+
     def receive_eof(self) -> None:
         """See `events.Core.receive_eof`. A frame cut short is an error; a clean end is not."""
         if self._have and not self._closed:
@@ -433,6 +449,13 @@ class NativeCore:
             self.out.append(pack_frame(kind, call_id, b"" if payload is None else _encode(payload)))
         else:
             self.out.append(pack_frame(kind, call_id, payload or b""))
+
+    def send_call(self, call_id: int, name: bytes, body: bytes) -> None:
+        """The fast lane of `send((CALL, …))` for a call that carries nothing but parameters; raises `ValueError`."""
+        size = len(name)
+        if not 0 < size <= MAX_NAME:
+            raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {size}")
+        self.out.append(_pack(size + len(body), call_id, CALL_WORD + size) + name + body)
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""

@@ -2,10 +2,12 @@
 
 No tests here. Found by path, since tests are not a package.
 """
+# ruff: noqa: D103 - a procedure that is only described says all in its signature
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from struct import pack
 from typing import Any
 
@@ -149,8 +151,9 @@ def feed(core: Any, pieces: Iterable[bytes], *, eof: bool = True) -> tuple[list[
     if eof:
         core.receive_eof()
         events += core.next_events()
+    answers = b"".join(core.data_to_send())
     check_end(core, events)
-    return comparable(events), b"".join(core.data_to_send())
+    return comparable(events), answers
 
 
 def check_end(core: Any, events: list[Any]) -> None:
@@ -171,7 +174,7 @@ def check_end(core: Any, events: list[Any]) -> None:
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     """`data` cut at some places."""
     edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(edges)]
 
 
 def streams(speaker: Speaker) -> st.SearchStrategy[bytes]:
@@ -190,7 +193,9 @@ def mutated(draw: Any, speaker: Speaker) -> bytes:
         if damage == "flip" and place < len(data):
             data[place] ^= 1 << draw(st.integers(0, 7))
         elif damage == "insert":
-            data[place:place] = draw(st.binary(max_size=8) | st.sampled_from((b"{", b"}", b'"', b"\\", b"\n", b"\xff" * 4)))
+            data[place:place] = draw(
+                st.binary(max_size=8) | st.sampled_from((b"{", b"}", b'"', b"\\", b"\n", b"\xff" * 4))
+            )
         elif damage == "drop":
             del data[place : place + draw(st.integers(1, 20))]
         elif damage == "repeat":

@@ -1,4 +1,4 @@
-"""What holds for every core: cuts do not matter, garbage raises nothing, the end is the end, memory follows the bytes."""
+"""What holds for every core: cuts do not matter, garbage raises nothing, the end is the end, memory is bounded."""
 
 import tracemalloc
 from typing import Any
@@ -147,7 +147,7 @@ def test_what_is_claimed_takes_no_memory(speaker: Speaker) -> None:
 
 @every_core
 def test_a_message_over_the_limit_ends_the_connection(speaker: Speaker) -> None:
-    """A message that is too large ends the connection, whole as well as byte by byte, and what stood before it is kept."""
+    """A message that is too large ends the connection, whole or byte by byte; what stood before it is kept."""
     large = {"native": pack_frame(Kind.PING, 1, b"x" * (SMALL + 1)), "jsonrpc": b'["' + b"x" * SMALL + b'"]'}
     stream = speaker.start + speaker.good[0] + large[speaker.name] + speaker.good[0]
     events, answers = feed(speaker.make(), [stream])
