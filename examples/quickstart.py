@@ -1,12 +1,14 @@
 """The quick start: three typed functions, served to everyone. Run it with `rpcfast serve examples/quickstart.py`."""
 
+from pathlib import Path
+
 from rpcfast import Server
 
 server = Server("quickstart")
 
 
 @server
-def sum(a: int, b: int) -> int:  # noqa: A001  # the procedure's name
+def sum(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
 
@@ -20,8 +22,7 @@ async def upper(text: str) -> str:
 @server(thread=True)
 def count_lines(path: str) -> int:
     """Count the lines of a file on the server; reading blocks, so it runs in a thread."""
-    with open(path, encoding="utf-8") as lines:
-        return len(lines.readlines())
+    return len(Path(path).read_text(encoding="utf-8").splitlines())
 
 
 if __name__ == "__main__":

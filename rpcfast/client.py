@@ -11,11 +11,11 @@ import copy
 import subprocess
 import warnings
 from asyncio import get_running_loop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -38,6 +38,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 CLOSE_TIMEOUT: Final = 1.0
 """Seconds that what is queued gets to leave when a client is closed."""
 UNSET: Final[Any] = msgspec.UNSET
+T = TypeVar("T")
 
 
 class Procedure:
@@ -105,6 +106,42 @@ class Face:
         procedure = Procedure(self, name)
         self.__dict__[name] = procedure  # found without this method from now on
         return procedure
+
+    @overload
+    def call(  # type: ignore[misc]  # mypy wants a superclass as self; each of the two clients has its own result
+        self: Client,
+        name: str,
+        /,
+        *args: Any,
+        result_type: type[T],
+        timeout: float | None = ...,
+        metadata: Mapping[str, str] | None = ...,
+        **params: Any,
+    ) -> T: ...
+
+    @overload
+    def call(  # type: ignore[misc]
+        self: AsyncClient,
+        name: str,
+        /,
+        *args: Any,
+        result_type: type[T],
+        timeout: float | None = ...,
+        metadata: Mapping[str, str] | None = ...,
+        **params: Any,
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def call(
+        self,
+        name: str,
+        /,
+        *args: Any,
+        result_type: Any = ...,
+        timeout: float | None = ...,
+        metadata: Mapping[str, str] | None = ...,
+        **params: Any,
+    ) -> Any: ...
 
     def call(
         self,

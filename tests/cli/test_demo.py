@@ -1,0 +1,63 @@
+"""`rpcfast demo` as a process: it shows a row for each way to call, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ENVIRONMENT
+
+COMMAND = [sys.executable, "-m", "rpcfast", "demo"]
+ROW = re.compile(r"^ ([\w ,-]+?)  +(\w+) +(\d+) +[\d.]+ [mµ]s +[\d.]+ [mµ]s +([\d,]+) ", re.MULTILINE)
+
+
+def children() -> set[str]:
+    """The processes of this machine that serve the quick start of the package."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes()
+        except OSError:
+            continue
+        if b"rpcfast.quickstart" in command:
+            found.add(entry.parent.name)
+    return found
+
+
+def test_every_way_is_called_and_shown() -> None:
+    """Exit code 0, nothing on the standard error, a row for each way with its rate, and no process stays."""
+    before = children()
+    done = subprocess.run(COMMAND, capture_output=True, text=True, env=ENVIRONMENT, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = ROW.findall(done.stdout)
+    assert [row[:3] for row in rows] == [
+        ("native, tcp", "Client", "1"),
+        ("native, unix", "Client", "1"),
+        ("native, pipes", "Client", "1"),
+        ("JSON-RPC, tcp", "socket", "1"),
+        ("native, tcp", "AsyncClient", "256"),
+        ("native, in process", "AsyncClient", "256"),
+        ("JSON-RPC, tcp", "socket", "256"),
+    ]
+    assert all(int(row[3].replace(",", "")) > 100 for row in rows)
+    assert "every answer checked" in done.stdout
+    assert children() <= before
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_demo_leaves_no_server(number: int, code: int) -> None:
+    """A signal while it measures ends it without a traceback, and its servers with it."""
+    before = children()
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as demo:
+        assert demo.stdout.readline() == "\n"
+        while not children() - before:
+            os.sched_yield()
+        demo.send_signal(number)
+        _, errors = demo.communicate(timeout=10)
+    assert (demo.returncode, errors) == (code, "")
+    assert children() <= before
