@@ -80,16 +80,17 @@ GARBAGE = {
 def test_garbage_is_a_documented_error(make_client: Call, fault: str) -> None:
     """Whatever a peer answers, the call fails at once with an RPCError that says what came; the next call may work."""
     answer, instead_of_opening, error, text = GARBAGE[fault]
-    faults = iter([True])
+    faulty = iter([True])
 
     def behave(sock: socket.socket) -> None:
-        faulty = next(faults, False)
-        if faulty and instead_of_opening:
+        if instead_of_opening and next(faulty, False):
+            peers.receive(sock, 5)
+            while peers.read_frame(sock)[0] != 1:
+                pass
             sock.sendall(answer(0))
             return
-        answering(sock, lambda n: answer(n) if next(faults_left, False) else peers.frame(peers.RESULT, n, b"\x05"))
+        answering(sock, lambda n: answer(n) if next(faulty, False) else peers.frame(peers.RESULT, n, b"\x05"))
 
-    faults_left = iter([not instead_of_opening])
     with peers.Peer(behave) as peer:
         client = make_client(peer.target, timeout=5)
         began = time.monotonic()
