@@ -218,7 +218,8 @@ def test_an_old_call_is_not_answered_on_a_new_connection(server: Server, tmp_pat
 
 def test_an_idle_connection_is_looked_at(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a pause, a server that went away is noticed before the call is sent, so that the call does not fail."""
-    monkeypatch.setattr("rpcfast.blocking.IDLE", 0.0)
+    for module in ("blocking", "link"):
+        monkeypatch.setattr(f"rpcfast.{module}.IDLE", 0.0)
     path = str(tmp_path / "s")
     with Client(f"unix://{path}") as client:
         with peers.serving(server, uds=path):
@@ -354,3 +355,29 @@ def test_a_name_that_no_frame_takes(target: str) -> None:
         assert client.sum(1, 2) == 3
         (link,) = links_of(client)
         assert (link.calls, link._users) == ({}, 0)
+
+
+def test_short_sends_are_completed(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that the kernel takes in pieces arrives whole, and the next one goes the short way again."""
+    with Client(target) as client:
+        assert client.sum(1, 2) == 3
+        (link,) = links_of(client)
+
+        class Short:
+            """The socket, taking five bytes at a time."""
+
+            def __init__(self, sock: socket.socket) -> None:
+                self._sock = sock
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self._sock, name)
+
+            def send(self, data: bytes, flags: int = 0) -> int:
+                return self._sock.send(data[:5], flags)
+
+        monkeypatch.setattr(link, "_sock", Short(link._sock))
+        assert client.sum(3, 4) == 7
+        assert client.size(bytes(100)) == 100
+        assert links_of(client) == [link]
+        monkeypatch.undo()
+        assert client.sum(5, 6) == 11
