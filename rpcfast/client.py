@@ -188,7 +188,7 @@ class Face:
         both = {**mine, **metadata} if mine and metadata else mine or metadata or None
         return Request(name, body, decode or self._decode, self._deadline(timeout), told, both)
 
-    def _perform(self, name: bytes, body: bytes, *rest: Any) -> Any:
+    def _perform(self, *call: Any) -> Any:
         raise NotImplementedError
 
     def _tell(self, request: Request) -> Any:
