@@ -49,20 +49,23 @@ class Yard:
         self.serving = running
         self.address = address
         self.events = events
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def json(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection that has said nothing."""
-        return await open_stream(self.address)
+        reader, writer = await open_stream(self.address)
+        self.writers.append(writer)
+        return reader, writer
 
     async def native(self) -> "Peer":
         """A connection of native frames."""
-        reader, writer = await open_stream(self.address)
+        reader, writer = await self.json()
         writer.write(OPENING)
         return Peer(reader, writer)
 
     async def said(self, data: bytes, *, eof: bool = True) -> bytes:
         """All that the server answers to some bytes, until it closes."""
-        reader, writer = await open_stream(self.address)
+        reader, writer = await self.json()
         writer.write(data)
         if eof:
             writer.write_eof()
@@ -189,7 +192,12 @@ async def yard(**limits: Any) -> AsyncIterator[Yard]:
         if "idle_timeout" in limits:
             singing = asyncio.ensure_future(sing(canary))
         tasks = asyncio.all_tasks()
-        yield Yard(running, address, events)
+        it = Yard(running, address, events)
+        try:
+            yield it
+        finally:
+            for writer in it.writers:
+                writer.close()
         assert await canary.call("sum", 2, 2) == 4
         events["go"].set()
         events["thread"].set()
@@ -534,8 +542,7 @@ async def test_a_handler_that_ignores_its_cancellation_keeps_its_place() -> None
         assert it.events["cancelled"] == 1
         it.events["go"].set()
         assert (await peer.next())[1] == 1
-        await asyncio.sleep(0)
-        assert not any(each._reasons for each in connections(it.serving))
+        await until(lambda: not any(each._reasons for each in connections(it.serving)))
         peer.close()
 
 
@@ -549,13 +556,14 @@ async def test_a_flood_of_calls_and_cancels_leaves_nothing() -> None:
             peer.send(*(pack_call(n, b"wait", b"\x90") + pack_frame(Kind.CANCEL, n) for n in numbers))
             await peer.writer.drain()
             most = max(most, *(len(each.running) for each in connections(it.serving)))
-        reading = asyncio.ensure_future(everything(peer.reader))
-        await until(lambda: not any(len(each.running) for each in connections(it.serving)), 20)
+        peer.send(pack_frame(Kind.PING, 1))
+        while (await peer.next())[0] != Kind.PONG:
+            pass
+        await until(lambda: not any(len(each.running) for each in connections(it.serving)))
         assert most <= 50
         assert it.events["cleaned"] > 50
-        assert not any(each._reasons for each in connections(it.serving))
+        await until(lambda: not any(each._reasons for each in connections(it.serving)))
         peer.close()
-        await reading
 
 
 async def test_unknown_ids_are_cancelled_in_vain() -> None:
@@ -583,9 +591,11 @@ async def test_an_error_that_cannot_be_read_is_not_logged(caplog: pytest.LogCapt
 async def test_unknown_names_are_not_kept() -> None:
     """A thousand names that there are not leave no trace in any table."""
     async with yard() as it:
+        peer = await it.native()
+        peer.send(pack_frame(Kind.PING, 1))
+        assert (await peer.next())[0] == Kind.PONG
         binding = it.serving.runtime.native("msgpack")
         before = len(binding.handlers), len(binding.names), len(it.serving.runtime.contract.keys)
-        peer = await it.native()
         peer.send(*(pack_call(n, b"name%d" % n, b"\x90") for n in range(1, 1_001)))
         for n in range(1, 1_001):
             assert await peer.error() == (n, METHOD)
@@ -700,15 +710,16 @@ async def test_a_busy_stream_of_cut_messages_is_not_a_slow_one() -> None:
         writer.close()
 
 
-async def slow_reader(it: Yard, data: bytes, *, receive: int = 4096) -> tuple[socket.socket, float]:
-    """A peer that writes as long as it may and reads nothing; gives it when the server has cut it, and how long that took."""
+async def slow_reader(it: Yard, data: bytes, start: bytes = b"") -> tuple[socket.socket, float]:
+    """A peer that writes as long as it may and reads nothing; gives it when the server has cut it, and how long it took."""
     loop = asyncio.get_running_loop()
     sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
     host, port = it.address.removeprefix("tcp://").split(":")
     await loop.sock_connect(sock, (host, int(port)))
     began = loop.time()
+    await loop.sock_sendall(sock, start)
     writing = asyncio.ensure_future(write_for_ever(sock, data))
     await until(lambda: len(it.serving._open) == 2)
     await until(lambda: len(it.serving._open) == 1, 20)
@@ -738,7 +749,7 @@ FLOODS = {
     "small answers": (call_text("[1,2]", "sum").encode() + b"\n") * 500,
     "batches": f"[{','.join([call_text('[100000]', 'bulk')] * 20)}]\n".encode(),
     "errors": (call_text("[]", "nothing").encode() + b"\n") * 500,
-    "pings": b"",
+    "pings": pack_frame(Kind.PING, 1, b"p" * 1_000) * 100,
 }
 
 
@@ -748,14 +759,9 @@ def test_a_peer_that_never_reads_is_cut_in_bounded_memory(flood: str, loop: str)
     """A peer that sends calls, or pings, and reads nothing is not read from any more, and cut after write_timeout."""
 
     async def work() -> None:
-        pings = OPENING + pack_frame(Kind.PING, 1, b"p" * 1_000) * 100
         async with yard(write_timeout=0.4, max_message_size=4_000_000) as it:
             before = memory()
-            data = FLOODS[flood] or pings
-            if not FLOODS[flood]:
-                sock, took = await slow_reader(it, pings[: len(OPENING)] + pings[len(OPENING) :])
-            else:
-                sock, took = await slow_reader(it, data)
+            sock, took = await slow_reader(it, FLOODS[flood], OPENING if flood == "pings" else b"")
             sock.close()
             assert 0.3 < took < 10
             assert memory() - before < 24_000_000
