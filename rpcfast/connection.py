@@ -148,7 +148,14 @@ class Connection(asyncio.Protocol):
         self._dispatch(self.core.next_events())
         self.flush()
         self._close_if_done()
+        self._ping_silent_peer()
         return True
+
+    def _ping_silent_peer(self) -> None:
+        """Find out whether a peer that stopped sending is there at all: only writing tells, and the second time at that."""
+        if self._eof and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.core.send((Kind.PING, 0, b""))
+            self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol.connection_lost`. Calls waited for fail, `Unavailable`; running ones are cancelled."""
@@ -455,6 +462,7 @@ class Connection(asyncio.Protocol):
             return
         self._check_message(now)
         self._check_unread(now)
+        self._ping_silent_peer()
 
     def _check_message(self, now: float) -> None:
         """Close a connection whose message neither arrives in time nor faster than `min_rate`."""
