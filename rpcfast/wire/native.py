@@ -201,7 +201,7 @@ class NativeCore:
 
     def __init__(self, *, client: bool = False, hello: Hello | None = None) -> None:
         self.out: list[bytes] = []
-        self.peer = Hello()
+        self.peer = Hello(max_size=2**32 - 1)  # until it says less: a refusal must not rest on a guess
         self.last_id = 0
         """The largest id of a call that the peer made."""
         self.ignored = 0
