@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -188,7 +188,7 @@ class Face:
             raise InvalidRequest(
                 'a JSON-RPC request is {"jsonrpc": "2.0", "method": text, "params": list or dict, "id": …}'
             )
-        body = self._encode(params if isinstance(params, dict) else tuple(params))
+        body = self._encode(params if isinstance(params, dict) else tuple(cast("list[Any]", params)))
         if "id" in message:
             return self._perform(method.encode(), body)
         return self._tell(Request(method.encode(), body, self._decode, self._deadline(UNSET)))
@@ -225,7 +225,7 @@ class Face:
         both = {**mine, **metadata} if mine and metadata else mine or metadata or None
         return Request(name, body, decode or self._decode, self._deadline(timeout), told, both)
 
-    def _perform(self, name: bytes, body: bytes, *rest: Any) -> Any:
+    def _perform(self, *call: Any) -> Any:
         raise NotImplementedError
 
     def _tell(self, request: Request) -> Any:
@@ -245,17 +245,15 @@ class AsyncClient(Face):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._dialling: asyncio.Task[Connection] | None = None
-        self._open: dict[Connection, subprocess.Popen[bytes] | None] = {}
-        self._reaping: set[asyncio.Future[None]] = set()
-        self._emptied = asyncio.Event()
+        self._kept = Kept()
         self._host: Host | None = None
         self._closed = False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if self.__dict__.get("_open") and not self._closed:
+        if "_kept" in self.__dict__ and self._kept.open and not self._closed:
             warn(f"unclosed {self!r}: use `async with`, or await close()", ResourceWarning, source=self, stacklevel=2)
             if self._loop is not None and not self._loop.is_closed():
-                for connection in list(self._open):
+                for connection in list(self._kept.open):
                     self._loop.call_soon_threadsafe(connection.abort)
 
     async def __aenter__(self) -> Self:
@@ -275,17 +273,7 @@ class AsyncClient(Face):
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait([self._dialling])
-        for connection in list(self._open):
-            connection.caller.close(Unavailable(CLOSED))
-            connection.close()
-        if self._open:
-            self._emptied.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), CLOSE_TIMEOUT)
-        for connection in list(self._open):
-            connection.abort()
-        if self._reaping:
-            await asyncio.wait(self._reaping)
+        await self._kept.close()
         if self._host is not None:
             await self._host.stop()
 
@@ -337,7 +325,7 @@ class AsyncClient(Face):
 
     async def _dial(self) -> Connection:
         core = NativeCore(client=True, hello=self._hello)
-        connection = Connection(core, self._binding, self._limits, on_close=self._lost, only_calls=True)
+        connection = Connection(core, self._binding, self._limits, on_close=self._kept.lost, only_calls=True)
         try:
             await self._attach(connection)
         except (OSError, ValueError) as error:  # ValueError: a host name that is none
@@ -357,25 +345,49 @@ class AsyncClient(Face):
             except Unavailable:
                 self._host = None  # the next call starts it again
                 raise
-            self._open[connection] = None
+            self._kept.open[connection] = None
             serving.accept(connection)
         elif target.scheme == "exec":
             sock, child = pipes.spawn(target.command)
-            self._open[connection] = child
+            self._kept.open[connection] = child
             await connection.loop.create_unix_connection(lambda: connection, sock=sock)
         else:
             async with asyncio.timeout(DIAL_TIMEOUT):
                 await stream.dial(target, lambda: connection)
-            self._open[connection] = None
+            self._kept.open[connection] = None
 
-    def _lost(self, connection: Connection) -> None:
-        child = self._open.pop(connection, None)
-        if not self._open:
+
+class Kept:
+    """The connections of a client, and their children: an object of its own, so that they keep no client alive."""
+
+    def __init__(self) -> None:
+        self.open: dict[Connection, subprocess.Popen[bytes] | None] = {}
+        self._reaping: set[asyncio.Future[None]] = set()
+        self._emptied = asyncio.Event()
+
+    def lost(self, connection: Connection) -> None:
+        """Let go of a connection; see to it that its child process ends."""
+        child = self.open.pop(connection, None)
+        if not self.open:
             self._emptied.set()
         if child is not None:
             reaping = connection.loop.run_in_executor(None, pipes.reap, child)
             self._reaping.add(reaping)
             reaping.add_done_callback(self._reaping.discard)
+
+    async def close(self) -> None:
+        """Close all, and wait for their children to end."""
+        for connection in list(self.open):
+            connection.caller.close(Unavailable(CLOSED))
+            connection.close()
+        if self.open:
+            self._emptied.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), CLOSE_TIMEOUT)
+        for connection in list(self.open):
+            connection.abort()
+        if self._reaping:
+            await asyncio.wait(self._reaping)
 
 
 class Client(Face):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from inspect import CORO_CREATED, getcoroutinestate
 from math import inf
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rpcfast.call import NO_METADATA, Deadline, Peer, current_sink
 from rpcfast.caller import Caller
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
             return
         self._reasons[key] = reason
         task.add_done_callback(lambda _: self._reasons.pop(key, None))  # the handler may have ended in another way
-        if getcoroutinestate(task.get_coro()) == CORO_CREATED:
+        if getcoroutinestate(cast("Coroutine[Any, Any, None]", task.get_coro())) == CORO_CREATED:
             self.loop.call_soon(task.cancel)  # Python 3.11: begun first, so that what leaves the table runs
         else:
             task.cancel()
@@ -410,7 +410,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def hang_up(self) -> None:
-        """Close after a last word to a peer that may still be sending: what it sends is read and thrown away for a while.
+        """Close after a last word to a peer that may still be sending: what comes is thrown away for a while.
 
         A socket that is closed with bytes unread is reset, and the reset can overtake the last word (RFC 9112, 9.6).
         """

@@ -116,8 +116,7 @@ class Server(Registry):
             for sock in sockets:
                 sock.close()
             if uds is not None and file == _identity(uds):  # the next server may have put its own there
-                with suppress(OSError):
-                    Path(uds).unlink()
+                _remove(uds)
 
     async def _until_stopped(self, ended: asyncio.Future[None] | None) -> None:
         assert self._stop is not None  # noqa: S101  # set by serve
@@ -164,10 +163,15 @@ async def _stdio(serving: Serving) -> asyncio.Future[None]:
         ) from error
 
 
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        Path(path).unlink()
+
+
 def _identity(path: str | None) -> tuple[int, int] | None:
     """Which file a path leads to at this moment."""
     try:
-        found = os.stat(path) if path is not None else None
+        found = Path(path).stat() if path is not None else None
     except OSError:
         return None
     return None if found is None else (found.st_dev, found.st_ino)

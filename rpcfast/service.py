@@ -71,10 +71,11 @@ class Registry:
     def _register(self, function: F, options: dict[str, Any]) -> F:
         if not callable(function):
             raise TypeError(f"{function!r} is not a function; to serve an object's methods, use include()")
-        tags = options.get("tags", ())
+        tags: Any = options.get("tags", ())
         if isinstance(tags, str):
             raise TypeError(f"tags={tags!r} must be a list of texts: tags=[{tags!r}]")
-        self.add(describe(function, inject=Context, **{**options, "tags": tuple(tags)}))
+        merged: dict[str, Any] = {**options, "tags": tuple(tags)}
+        self.add(describe(function, inject=Context, **merged))
         return function
 
     def add(self, spec: ProcedureSpec) -> None:

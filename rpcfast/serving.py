@@ -50,7 +50,7 @@ class Serving:
     def __repr__(self) -> str:
         return f"<Serving {len(self.runtime.registry.procedures)} procedures, {len(self._open)} connections>"
 
-    async def __aenter__(self) -> Serving:
+    async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:  # undoes what was begun when a later step fails
             if self._lifespan is not None:
                 await stack.enter_async_context(self._lifespan)
@@ -62,7 +62,7 @@ class Serving:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> None:
+    async def __aexit__(self, *exc_info: Any) -> None:  # noqa: PYI036  # passed on as they come
         try:
             await self.stop(0.0)
         finally:
@@ -128,8 +128,8 @@ class Serving:
 
     # ---- the end
 
-    async def stop(self, timeout: float) -> None:
-        """Take no new connections and calls; give calls in flight `timeout` seconds to finish, then cancel them.
+    async def stop(self, patience: float) -> None:
+        """Take no new connections and calls; give calls in flight `patience` seconds to finish, then cancel them.
 
         Cancelling this, or calling it again meanwhile, ends the wait and closes everything at once.
         """
@@ -138,8 +138,9 @@ class Serving:
             listener.close()
         for protocol in list(self._open):
             protocol.go_away(Unavailable("the server is stopping"))
-        deadline = monotonic() + timeout
-        while any(protocol.busy for protocol in self._open) and monotonic() < deadline:
+        deadline = monotonic() + patience
+        # Looked at, not signalled: every answer would pay for a signal that is wanted once.
+        while any(protocol.busy for protocol in self._open) and monotonic() < deadline:  # noqa: ASYNC110  # see above
             await asyncio.sleep(0.01)
         await self._close_all()
 

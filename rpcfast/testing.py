@@ -1,18 +1,19 @@
-"""Tools for tests, of services and of plug-ins; floor 8: above everything but the command, and imported by nothing here.
+"""Tools for tests, of services and of plug-ins; floor 7: imported by nothing here.
 
-`connect` gives a client without a socket, `check_codec` holds a codec to its contract, `split_everywhere` a protocol core
-to its own. None of them needs a test framework: what is broken is said by an `AssertionError`.
+`connect` gives a client without a socket, `check_codec` holds a codec to its contract, `split_everywhere` a protocol
+core to its own. None of them needs a test framework: what is broken is said by an `AssertionError`.
 """
 
 from __future__ import annotations
 
 import enum
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -28,7 +29,7 @@ __all__ = ["check_codec", "connect", "feed", "split_everywhere"]
 
 
 @asynccontextmanager
-async def connect(server: Server, **options: Any) -> AsyncIterator[AsyncClient]:
+async def connect(server: Server, **options: Any) -> AsyncGenerator[AsyncClient, None]:
     """Serve `server` in this process and give an `AsyncClient` of it; `options` are the client's.
 
     Everything is real but the socket: frames, limits, deadlines, the lifespan. It ends with the block.
@@ -59,14 +60,14 @@ class Leaf(msgspec.Struct):
 
     name: str
     data: bytes | None = None
-    tags: list[str] = []  # noqa: RUF012  # msgspec copies it for each instance
+    tags: list[str] = []  # msgspec copies it for each instance
 
 
 class Tree(msgspec.Struct):
     """A Struct that holds others, and itself."""
 
     leaf: Leaf
-    points: dict[str, Point] = {}  # noqa: RUF012  # as above
+    points: dict[str, Point] = {}  # as above
     child: Tree | None = None
 
 
@@ -91,7 +92,7 @@ class ByName(msgspec.Struct, forbid_unknown_fields=True):
 
 _TREE: Final = Tree(Leaf("ü", b"\x00\xff", ["a", ""]), {"p": Point(-1, 0.5)}, Tree(Leaf("leaf")))
 
-ROUND_TRIPS: Final[tuple[tuple[Any, Any], ...]] = (
+ROUND_TRIPS: Final[tuple[tuple[Any, Any], ...]] = (  # pyright: ignore[reportUnknownVariableType]  # of values of every type
     *((int, value) for value in (0, 1, -1, 127, 128, -129, 65_536, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1)),
     *((float, value) for value in (0.0, -1.5, 0.1, 1e300, 5e-324)),
     *((str, value) for value in ("", "text", 'ü€😀\u2028\x00"\\/', "x" * 70_000)),
@@ -242,7 +243,8 @@ def _check_garbage(codec: Codec) -> Iterator[str]:
             continue
         for data in _garbage():
             yield from _decoded(pair[1], kind, data, must_fail=False)
-    for kind, value in ((Tree, _TREE), (list[int], [1, 300, 70_000]), (dict[str, int], {"a": 1, "b": 2})):
+    cut_short: list[Any] = [(Tree, _TREE), (list[int], [1, 300, 70_000]), (dict[str, int], {"a": 1, "b": 2})]
+    for kind, value in cut_short:
         pair = _bound(codec, kind)
         if isinstance(pair, str):
             continue
@@ -277,7 +279,7 @@ class Fed(NamedTuple):
 
 
 def feed(core: Any, pieces: Iterable[bytes], *, eof: bool = False) -> Fed:
-    """Give a core (`rpcfast.wire.events.Core`) bytes as they come, then the end if `eof`; events are taken as they come."""
+    """Give a core (`rpcfast.wire.events.Core`) bytes as they come, then the end if `eof`; take its events."""
     events: list[Event] = []
     for piece in pieces:
         core.receive_data(piece)
@@ -307,7 +309,7 @@ def _cuts(data: bytes, rounds: int, chance: random.Random) -> Iterator[list[byte
         yield [data[:at], data[at:]]
     for _ in range(rounds):
         edges = sorted({0, len(data), *(chance.randint(0, len(data)) for _ in range(chance.randint(1, 10)))})
-        yield [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        yield [data[start:end] for start, end in pairwise(edges)]
 
 
 def _comparable(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Says which function blocks the event loop, while it does; floor 4: looks on from a thread, touches nothing.
 
-A call pays nothing for it. The thread wakes 50 times a second, and wakes the loop only when it finds a procedure running.
+A call pays nothing for it. The thread wakes 50 times a second, and the loop only when it finds a procedure running.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Watchdog:
     def _probe(self, first: Sighting) -> None:
         """Ask the loop for a sign of life; without one, report the procedure if it is still in the same run.
 
-        Only both together are proof: a turn of the loop may be long because of many calls that are short, and a coroutine
+        Only both together are proof: a turn of the loop may be long because of many short calls, and a coroutine
         may be found running at every look though it waits in between.
         """
         answered = threading.Event()

@@ -82,7 +82,7 @@ def _listening(family: int, kind: int, proto: int, address: tuple[Any, ...]) -> 
     except OSError:
         sock.close()
         raise
-    sock.setblocking(False)
+    sock.settimeout(0.0)
     return sock
 
 
@@ -125,7 +125,7 @@ def listen_fd(fd: int) -> socket.socket:
     if sock.type != socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         sock.detach()  # whatever it is, it is not ours to close
         raise OSError(errno.EINVAL, "not a listening stream socket")
-    sock.setblocking(False)
+    sock.settimeout(0.0)
     return sock
 
 

@@ -29,13 +29,24 @@ class ParameterLike(Protocol):
     """What a declared parameter must tell."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What callers write."""
+        ...
+
     @property
-    def type(self) -> Any: ...
+    def type(self) -> Any:
+        """What it was annotated with."""
+        ...
+
     @property
-    def required(self) -> bool: ...
+    def required(self) -> bool:
+        """Whether a call without it is wrong."""
+        ...
+
     @property
-    def keyword_only(self) -> bool: ...
+    def keyword_only(self) -> bool:
+        """Whether a call by position cannot give it."""
+        ...
 
 
 def explain(

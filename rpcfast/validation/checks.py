@@ -125,6 +125,7 @@ class Leaf(msgspec.Struct):
     reworded: dict[str, tuple[str, str]] = {}
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         error = walk.refusal(value, self.type)
         if error is not None:
             walk.tell(error, self.reworded)
@@ -139,6 +140,7 @@ class Items(Leaf, kw_only=True):
     high: int | None
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         parts = parts_of(value)
         if parts is None:
             super().check(walk, value)
@@ -159,6 +161,7 @@ class Entries(Leaf, kw_only=True):
     high: int | None
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         members = members_of(value)
         if members is None:
             super().check(walk, value)
@@ -183,6 +186,7 @@ class Class(Leaf, kw_only=True):
             super().check(walk, value)
 
     def check_tag(self, walk: Walk, tag: Any, label: str | int) -> None:
+        """Note a tag that is missing or wrong."""
         if self.tag is not None and (type(tag), tag) != (type(self.tag), self.tag):
             walk.add("union_tag_invalid", wording.choice([self.tag]), label)
 
@@ -195,6 +199,7 @@ class Record(Class, kw_only=True):
     high: int | None
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         parts = parts_of(value)
         if parts is None:
             super().check(walk, value)
@@ -216,6 +221,7 @@ class Object(Class, kw_only=True):
     closed: bool
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         members = members_of(value)
         if members is None:
             super().check(walk, value)
@@ -243,6 +249,7 @@ class Tagged(msgspec.Struct):
     plans: dict[str | int, Plan]
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         try:
             tag = value[self.label]
         except (LookupError, TypeError):
@@ -262,6 +269,7 @@ class OneOf(Leaf, kw_only=True):
     arrays: Plan | None = None
 
     def check(self, walk: Walk, value: Any) -> None:
+        """See `Plan.check`."""
         plan = self.objects if isinstance(value, dict) else self.arrays if isinstance(value, _ARRAYS) else None
         if plan is None:
             super().check(walk, value)

@@ -27,7 +27,9 @@ class Named(Protocol):
     """Anything with a name: all that `from_message` needs of a parameter."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What callers write."""
+        ...
 
 
 # msgspec's name of a kind: (error type, as expected, as received)

@@ -5,6 +5,9 @@ path is one C call for all messages of a read: envelope, procedure and typed par
 refuses is cut out by `Splitter` and read again without types, to find the id, the code and every error.
 """
 
+# What is read without types is Any, and isinstance narrows Any to "partially unknown".
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -87,10 +90,10 @@ def _refuse(_: bytes) -> Any:
 
 
 def _message(spec: ProcedureSpec, *, optional: bool) -> type[msgspec.Struct]:
-    default = [()] if optional else []
+    params: Any = ("params", spec.params, ()) if optional else ("params", spec.params)
     return msgspec.defstruct(
         f"{spec.name} call",
-        [("jsonrpc", Literal["2.0"]), ("params", spec.params, *default), ("id", Id | msgspec.UnsetType, NO_ID)],
+        [("jsonrpc", Literal["2.0"]), params, ("id", Id | msgspec.UnsetType, NO_ID)],
         tag_field="method",
         tag=spec.name,
         kw_only=True,

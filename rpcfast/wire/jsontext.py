@@ -4,6 +4,9 @@ The slow half of `jsonrpc`: used for a message that came in pieces or that the t
 looked at once, whatever the cuts, so that no sender makes the work quadratic.
 """
 
+# What is read without types is Any, and isinstance narrows Any to "partially unknown".
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
@@ -99,7 +102,7 @@ class Splitter:
     def _leave_string(self) -> bool:
         match = _STRING.match(self._buffer, self._at)
         end = self._at = match.end() if match else self._at
-        last = self._buffer[end : end + 1]
+        last = bytes(self._buffer[end : end + 1])
         if last == b'"':
             self._in_string = False
             self._at = self._after = end + 1
