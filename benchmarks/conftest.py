@@ -49,7 +49,7 @@ def rpc_bench(benchmark: Any) -> Callable[[Row, Contestant], None]:
             pytest.skip(result.missing[contestant.key])
         values = [value / 1e6 if row.metric != "rate" else 1 / value for value in result.values(contestant)]
         rounds = iter(values)
-        clock: CallClock = benchmark._timer  # noqa: SLF001 - set by the mark below
+        clock: CallClock = benchmark._timer
         if benchmark.enabled:
             benchmark.pedantic(
                 lambda: setattr(clock, "now", clock.now + next(rounds)), rounds=len(values), iterations=1

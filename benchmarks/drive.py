@@ -16,7 +16,7 @@ from benchmarks.load import Load
 def main() -> None:
     """Drive, and print the figures as one line of JSON."""
     load = Load(**json.loads(sys.argv[2]))
-    print(json.dumps(dataclasses.asdict(rivals.find(sys.argv[1]).drive(load))))  # noqa: T201 - its output
+    print(json.dumps(dataclasses.asdict(rivals.find(sys.argv[1]).drive(load))))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from rpcfast.caller import Request
 from rpcfast.errors import DECODE_ERRORS, DeadlineExceeded, ParseError, Unavailable
-from rpcfast.link import Link, Waiter, acquire
+from rpcfast.link import IDLE, Link, Waiter, acquire
 from rpcfast.service import Binding
 from rpcfast.transport.pipes import spawn
 from rpcfast.transport.stream import connect_blocking
@@ -22,8 +22,6 @@ from rpcfast.wire.native import Hello, NativeCore
 
 __all__ = ["BlockingLine", "unreachable"]
 
-IDLE: Final = 1.0
-"""Seconds after which a connection is looked at before it is used: the server may have closed it."""
 DIAL_TIMEOUT: Final = 10.0
 MAX_TRIES: Final = 3
 """Connections that a call may find lost before it is sent."""
@@ -63,12 +61,13 @@ class BlockingLine:
     def call(self, request: Request) -> Any:
         """Make a call and wait for its answer; raises its `RPCError`, `DeadlineExceeded` or `Unavailable`."""
         waiter = Waiter()
-        deadline = request.deadline
-        link = self._enter(request, waiter, Kind.CALL)
-        try:
-            link.wait(waiter, deadline)
-        finally:
-            link.finish(waiter)
+        link = self._link
+        if link is None or not link.call_alone(request, waiter):
+            link = self._enter(request, waiter, Kind.CALL)
+            try:
+                link.wait(waiter, request.deadline)
+            finally:
+                link.finish(waiter)
         if waiter.error is not None:
             raise waiter.error
         try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rpcfast.errors import DeadlineExceeded, ParseError, ResourceExhausted, RPCError
+from rpcfast.errors import DeadlineExceeded, ParseError, ResourceExhausted, RPCError, Unavailable
 from rpcfast.wire.calls import CallTable
 from rpcfast.wire.events import Kind
 
@@ -60,6 +60,7 @@ class Caller:
         self.held: CallTable[tuple[asyncio.Future[Any], Request]] = CallTable()
         self.dropped = 0
         """Answers that came for calls which nobody waited for any more."""
+        self._ended: RPCError | None = None  # why no new calls are taken
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.held)
@@ -74,8 +75,10 @@ class Caller:
 
         A coroutine that waits itself may bring a plain `future`, which tasks await in half the time, and must then call
         `abandon` when it is cancelled. Raises `ResourceExhausted` when `MAX_HELD` calls are held back already,
-        `ValueError` for a name or metadata that no frame takes.
+        `ValueError` for a name or metadata that no frame takes, and why the connection takes no new calls, if so.
         """
+        if self._connection.leaving:
+            raise copy(self._ended) if self._ended is not None else Unavailable("the connection takes no new calls")
         if future is None:
             future = CallFuture(loop=self._loop)
             future.caller = self
@@ -118,7 +121,7 @@ class Caller:
                     request.timeout = min(request.timeout, request.deadline - monotonic())
                 try:
                     self._start(future, request)
-                except ValueError as error:  # of a name or metadata that no frame takes
+                except (ValueError, ResourceExhausted) as error:  # what no frame takes, or not the peer
                     future.set_exception(error)
 
     def complete(self, call_id: int, body: bytes) -> None:
@@ -175,6 +178,7 @@ class Caller:
 
     def refuse_after(self, last_id: int, error: RPCError) -> None:
         """The peer will not look at calls with an id beyond `last_id`, nor at those held back."""
+        self._ended = self._ended or error
         for call_id, _ in self.waiting.in_order():
             if call_id > last_id and (entry := self.waiting.take(call_id)) is not None:
                 _settle(entry[0], error)

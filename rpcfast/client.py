@@ -255,6 +255,8 @@ class AsyncClient(Face):
             if self._loop is not None and not self._loop.is_closed():
                 for connection in list(self._kept.open):
                     self._loop.call_soon_threadsafe(connection.abort)
+                if self._host is not None:
+                    self._loop.call_soon_threadsafe(self._host.forget)
 
     async def __aenter__(self) -> Self:
         await self._connected(inf)
@@ -303,7 +305,7 @@ class AsyncClient(Face):
             if self._loop is not None:
                 raise RuntimeError(f"{self!r} belongs to another event loop: make one client for each loop")
             self._loop = loop
-        while self._connection is None or self._connection.leaving:
+        if self._connection is None or self._connection.leaving:
             if self._closed:
                 raise Unavailable(CLOSED)
             if self._dialling is None:
@@ -314,8 +316,11 @@ class AsyncClient(Face):
             done, _ = await asyncio.wait([dialling], timeout=seconds)
             if not done:
                 raise DeadlineExceeded(f"no connection to {self._target} before the deadline")
-            if not dialling.cancelled() and (error := dialling.exception()) is not None:
+            if dialling.cancelled():  # by close()
+                raise Unavailable(CLOSED)
+            if (error := dialling.exception()) is not None:
                 raise copy.copy(error) from error.__cause__
+            return dialling.result()  # it may be lost already; it says why when it is called
         return self._connection
 
     def _dialled(self, task: asyncio.Task[Connection]) -> None:

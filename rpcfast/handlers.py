@@ -141,7 +141,7 @@ def _values_of(spec: ProcedureSpec, wire: Wire) -> Callable[[Any], tuple[Any, ..
 
 def _by_position(spec: ProcedureSpec, params: tuple[Any, ...]) -> Any:
     """Fill in defaults: what was given by position, and the keyword-only parameters' own."""
-    given = msgspec.convert(params, spec.positional, dec_hook=decode_custom)
+    given = msgspec.convert(params, spec.positional, dec_hook=decode_custom, str_keys=True)
     keyword_only = [p for p in spec.parameters if p.keyword_only]
     if not keyword_only:
         return given

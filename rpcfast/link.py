@@ -31,6 +31,10 @@ __all__ = ["Link", "Waiter", "acquire"]
 RECEIVE_SIZE: Final = 64 * 1024
 MAX_PATIENCE: Final = 3600.0
 """Seconds that one read, or one wait for a turn, lasts at most; a longer deadline takes several."""
+IDLE: Final = 1.0
+"""Seconds after which a connection is looked at before it is used: the server may have closed it."""
+SHORT: Final = 16 * 1024
+"""Bytes of a body that fits into the socket's buffer as a rule."""
 LAST_STEP: Final = 0.01
 GLANCE: Final = 0.1
 """Seconds after which a thread that waits for room to send looks whether it is its turn to read."""
@@ -109,6 +113,63 @@ class Link:
         self._arrivals: Iterator[bytes] = map(sock.recv, repeat(RECEIVE_SIZE))
 
     # ---- a call
+
+    def call_alone(self, request: Request, waiter: Waiter) -> bool:
+        """A whole plain call while no other thread is here: `start`, `wait` and `finish` in one, as the hot path.
+
+        False: it cannot be made so, and nothing was sent. A send that cannot block is done under the lock.
+        """
+        now, body, core, begun = monotonic(), request.body, self._core, False
+        if now - self.used > IDLE or len(body) > SHORT or request.timeout is not None or request.metadata is not None:
+            return False
+        try:
+            with self._lock:
+                if self._users or self.leaving or core.out or request.deadline <= now or self._sending.locked():
+                    return False
+                call_id = self._last_id + 1
+                core.send_call(call_id, request.name, body)
+                begun = True
+                self._users, self._reading, waiter.reads, self.used = 1, True, True, now
+                self._last_id = waiter.call_id = call_id
+                self.calls[call_id] = waiter
+                sent = self._send_queued()
+            if sent and core.out:
+                self._send_remainder(request.deadline, waiter)
+            while sent and not waiter.done:
+                self._read(waiter, request.deadline)
+        finally:
+            if begun:
+                self.finish(waiter)
+        return sent
+
+    def _send_queued(self) -> bool:
+        """Send the one call that is queued; what does not fit stays. False: nothing was sent. The lock is held."""
+        out = self._core.out
+        try:
+            sent = self._sock.send(out[0], socket.MSG_DONTWAIT)
+        except OSError:  # full, or lost: `start` will find out
+            out.clear()
+            self.calls.clear()
+            return False
+        data = out.pop()
+        if sent < len(data):
+            out.append(data[sent:])
+        return True
+
+    def _send_remainder(self, deadline: float, waiter: Waiter) -> None:
+        try:
+            acquire(self._sending, deadline)
+            try:
+                with self._lock:
+                    frames = self._core.data_to_send()
+                taken = self._write(frames, deadline, waiter)
+            finally:
+                self._sending.release()
+        except BaseException:
+            self.lose(self._lost_error("was given up: a call could not be sent whole"))
+            raise
+        if not taken:
+            raise self._lost_error("was lost while sending")
 
     def start(self, request: Request, waiter: Waiter, kind: int) -> bool:
         """Send a call or notification; `finish` must follow. False: nothing was taken, and it must not.

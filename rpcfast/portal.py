@@ -36,6 +36,8 @@ class Host:
         self._stop = asyncio.Event()
         self._serving: asyncio.Future[Serving] = get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run())
+        _hosts.add(self)
+        self._task.add_done_callback(lambda _: _hosts.discard(self))
 
     async def _run(self) -> None:
         try:
@@ -54,6 +56,10 @@ class Host:
             return await asyncio.shield(self._serving)
         except Exception as error:
             raise Unavailable(f"{self._server!r} could not start: {error}") from error
+
+    def forget(self) -> None:
+        """Stop serving without anybody who waits for it."""
+        self._stop.set()
 
     async def stop(self) -> None:
         """Stop serving; raises what the lifespan's end raises."""
@@ -119,7 +125,7 @@ class Portal:
         if self._loop is None:
             loop = new_event_loop("auto")()
             self._client = self._make_client()
-            self._thread = threading.Thread(target=loop.run_forever, name="rpcfast-portal", daemon=True)
+            self._thread = threading.Thread(target=_run, args=(loop, self._client), name="rpcfast-portal", daemon=True)
             start_thread(self._thread)
             self._loop = loop
         self._refuse_own_thread()
@@ -142,6 +148,11 @@ class Portal:
         if self._loop is not None:
             _left_behind.append((self._loop, self._client))
         self._reset()
+
+
+def _run(loop: asyncio.AbstractEventLoop, client: Any) -> None:
+    loop.run_forever()
+    del client  # kept until here, so that a forgotten portal's calls and server can still be ended in good order
 
 
 def _end(client: Any, loop: asyncio.AbstractEventLoop, thread: Any) -> None:
@@ -174,6 +185,8 @@ def start_thread(thread: threading.Thread) -> None:
             threading.stack_size(before)
 
 
+_hosts: Final[set[Host]] = set()
+"""Kept while they serve: a loop holds its tasks only weakly."""
 _portals: WeakSet[Portal] = WeakSet()
 _left_behind: Final[list[Any]] = []
 """The parent's loops, in the child of a fork: to close one would change what the parent's epoll watches."""

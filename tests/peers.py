@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from rpcfast import Server
 from rpcfast.server import new_event_loop
@@ -101,7 +102,7 @@ class Peer:
         self._threads: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> "Peer":
+    def __enter__(self) -> Self:
         self._accepting.start()
         return self
 

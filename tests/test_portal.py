@@ -112,7 +112,7 @@ def test_a_forgotten_client_ends_its_thread() -> None:
     client = Client(peers.fresh_server())
     assert client.sum(1, 2) == 3
     thread = client._line._thread
-    with pytest.warns(ResourceWarning, match="unclosed <Portal"):
+    with pytest.warns(ResourceWarning, match="unclosed <Portal"):  # noqa: PT031  # it comes from either
         del client
         gc.collect()
     thread.join(10)

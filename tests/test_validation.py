@@ -1,7 +1,7 @@
 """`explain` as its callers use it: all errors at once, the same verdict as msgspec, bounded work."""
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import json
@@ -204,7 +204,11 @@ def test_entry_has_the_public_shape() -> None:
         (dict[str, int], [], [([], "dict_type")]),
         (Annotated[dict[str, int], Meta(min_length=2)], {"a": "x"}, [([], "too_short"), (["a"], "int_type")]),
         (Annotated[list[int], Meta(max_length=1)], [1, 2], [([], "too_long")]),
-        (Closed, {"age": -1, "x": 0}, [(["firstName"], "missing"), (["age"], "greater_than_equal"), (["x"], "extra_forbidden")]),
+        (
+            Closed,
+            {"age": -1, "x": 0},
+            [(["firstName"], "missing"), (["age"], "greater_than_equal"), (["x"], "extra_forbidden")],
+        ),
         (Data, {"b": [{"type": "circle"}]}, [(["a"], "missing"), (["b", 0, "radius"], "missing")]),
         (Attrs, {"y": 3}, [(["x"], "missing"), (["y"], "string_type")]),
         (Typed, {"b": 3}, [(["a"], "missing"), (["b"], "string_type")]),
@@ -234,16 +238,20 @@ def test_entry_has_the_public_shape() -> None:
         (Annotated[str, Meta(min_length=2)], "x", [([], "string_too_short")]),
         (Annotated[str, Meta(max_length=2)], "xxx", [([], "string_too_long")]),
         (Annotated[str, Meta(pattern="^a")], "b", [([], "string_pattern_mismatch")]),
-        (Annotated[datetime.datetime, Meta(tz=True)], "2030-01-01T00:00:00", [([], "timezone_aware")]),
-        (datetime.datetime, "x", [([], "datetime_parsing")]),
-        (datetime.date, "x", [([], "date_parsing")]),
-        (datetime.time, "x", [([], "time_parsing")]),
-        (datetime.timedelta, "x", [([], "time_delta_parsing")]),
+        (Annotated[dt.datetime, Meta(tz=True)], "2030-01-01T00:00:00", [([], "timezone_aware")]),
+        (dt.datetime, "x", [([], "datetime_parsing")]),
+        (dt.date, "x", [([], "date_parsing")]),
+        (dt.time, "x", [([], "time_parsing")]),
+        (dt.timedelta, "x", [([], "time_delta_parsing")]),
         (uuid.UUID, "x", [([], "uuid_parsing")]),
         (decimal.Decimal, "x", [([], "decimal_parsing")]),
         (bytes, "!", [([], "bytes_invalid_encoding")]),
         (list[Money], ["1 EUR", 1], [([1], "value_error")]),
-        (list[Model], [{"count": "x", "tags": [1]}, {}], [([0, "count"], "int_parsing"), ([0, "tags", 0], "string_type"), ([1, "count"], "missing")]),
+        (
+            list[Model],
+            [{"count": "x", "tags": [1]}, {}],
+            [([0, "count"], "int_parsing"), ([0, "tags", 0], "string_type"), ([1, "count"], "missing")],
+        ),
     ],
 )  # fmt: skip
 def test_types(kind: Any, value: object, expected: list[Any]) -> None:
@@ -255,7 +263,7 @@ def test_texts_of_own_code_are_passed_on() -> None:
     """What a hook or `__post_init__` says is the message; what any other exception says is not."""
 
     def broken(cls: type, value: object) -> object:
-        raise KeyError("secret")  # noqa: EM101
+        raise KeyError("secret")
 
     parameters = [Parameter("m", Money), Parameter("o", Ordered)]
     errors = explain(parameters, [1, {"low": 2, "high": 1}], dec_hook=read)
@@ -342,7 +350,7 @@ def test_little_stack_left_gives_an_answer() -> None:
     def deeper(frames: int) -> list[dict[str, Any]]:
         return deeper(frames - 1) if frames else explain([Parameter("n", Node)], [value])
 
-    frame, used = sys._getframe(), 0  # noqa: SLF001
+    frame, used = sys._getframe(), 0
     while frame := frame.f_back:  # type: ignore[assignment]
         used += 1
     assert deeper(sys.getrecursionlimit() - used - 60)
@@ -354,7 +362,7 @@ SECRET = "s3cr3t-" * 50
 @pytest.mark.parametrize(
     "kind",
     [int, Colour, Literal["a"], Circle | Square, uuid.UUID, Annotated[str, Meta(pattern="^a")], list[int], Money, Model,
-     datetime.date, decimal.Decimal, bytes, dict[int, int]],
+     dt.date, decimal.Decimal, bytes, dict[int, int]],
 )  # fmt: skip
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"type": v}, lambda v: [v]], ids=["bare", "tag", "item"])
 def test_values_are_never_repeated(kind: Any, wrap: Callable[[str], Any]) -> None:
@@ -408,10 +416,10 @@ LEAVES: list[Case] = [
     (Annotated[list[int], Meta(min_length=1, max_length=2)], st.lists(NUMBERS, max_size=3)),
     (Annotated[set[int], Meta(min_length=2)], st.lists(NUMBERS, max_size=3)),
     (Annotated[dict[str, int], Meta(max_length=1)], st.dictionaries(TEXTS, NUMBERS, max_size=2)),
-    (datetime.datetime, st.datetimes().map(datetime.datetime.isoformat) | st.just("2030-01-01T00:00:00Z")),
-    (Annotated[datetime.datetime, Meta(tz=False)], st.sampled_from(["2030-01-01T00:00:00Z", "2030-01-01T00:00:00"])),
-    (datetime.date, st.dates().map(datetime.date.isoformat)),
-    (datetime.timedelta, st.sampled_from(["P1D", "PT1S", "P"])),
+    (dt.datetime, st.datetimes().map(dt.datetime.isoformat) | st.just("2030-01-01T00:00:00Z")),
+    (Annotated[dt.datetime, Meta(tz=False)], st.sampled_from(["2030-01-01T00:00:00Z", "2030-01-01T00:00:00"])),
+    (dt.date, st.dates().map(dt.date.isoformat)),
+    (dt.timedelta, st.sampled_from(["P1D", "PT1S", "P"])),
     (uuid.UUID, st.uuids().map(str)),
     (decimal.Decimal, st.decimals(allow_nan=False).map(str) | NUMBERS),
     (Literal["a", "b", 1], st.sampled_from(["a", "b", "c", 1, 2])),
@@ -420,7 +428,10 @@ LEAVES: list[Case] = [
     (Circle, CIRCLES),
     (Circle | Square, CIRCLES | SQUARES),
     (Circle | Square | int | None, CIRCLES | SQUARES | NUMBERS),
-    (PairA | PairB, st.tuples(st.sampled_from([1, 2, 3]), NUMBERS | TEXTS).map(list) | st.lists(NUMBERS | TEXTS, max_size=3)),
+    (
+        PairA | PairB,
+        st.tuples(st.sampled_from([1, 2, 3]), NUMBERS | TEXTS).map(list) | st.lists(NUMBERS | TEXTS, max_size=3),
+    ),
     (PairB | None, st.lists(st.just(2) | TEXTS, max_size=3)),
     (Closed, objects({"firstName": TEXTS}, {"age": NUMBERS})),
     (Node, NODES),
@@ -453,7 +464,7 @@ CASES: st.SearchStrategy[Case] = st.recursive(st.sampled_from(LEAVES), wrapped, 
 
 @settings(max_examples=500, deadline=None)
 @given(data=st.data(), cases=st.lists(CASES, min_size=1, max_size=3), strict=st.booleans(), str_keys=st.booleans())
-def test_verdict_is_that_of_msgspec(data: st.DataObject, cases: list[Case], strict: bool, str_keys: bool) -> None:  # noqa: FBT001
+def test_verdict_is_that_of_msgspec(data: st.DataObject, cases: list[Case], strict: bool, str_keys: bool) -> None:
     """A parameter has errors if and only if `msgspec.convert` refuses it, and each lies within that parameter."""
     values = [data.draw(values | JUNK) for _, values in cases]
     refused = set()

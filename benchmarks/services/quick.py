@@ -6,7 +6,7 @@ server = Server()
 
 
 @server
-def sum(a: int, b: int) -> int:  # noqa: A001 - the name that the rivals' services have
+def sum(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
 

@@ -109,6 +109,8 @@ def pack_call(
         extra = int(min(max(timeout * 1e6, 0), MAX_MICROSECONDS)).to_bytes(8, "big")
     if metadata:
         flags |= METADATA
+        if not all(type(text) is str for field in metadata.items() for text in field):
+            raise ValueError("metadata is text by text: both a field's name and its value are str")
         packed = _encode(metadata)
         if len(packed) > MAX_METADATA or len(metadata) > MAX_METADATA_FIELDS:
             raise ValueError(f"metadata is at most {MAX_METADATA_FIELDS} fields and {MAX_METADATA} bytes")
@@ -188,6 +190,10 @@ MAX_RUN_SIZE: Final = 1024
 @lru_cache(256)
 def _shape(name_size: int, body_size: int) -> Struct:
     return Struct(f">IQI{name_size}s{body_size}s")
+
+
+def _beyond(size: int, limit: int) -> ResourceExhausted:
+    return ResourceExhausted(f"the call of {size} bytes is beyond what the peer takes: {limit}, its max_message_size")
 
 
 class NativeCore:
@@ -440,22 +446,32 @@ class NativeCore:
         return events
 
     def send(self, event: Event) -> None:
-        """See `events.Core.send`; `payload` of CALL and NOTIFICATION is `(name, body, timeout, metadata)`."""
+        """See `events.Core.send`; `payload` of CALL and NOTIFICATION is `(name, body, timeout, metadata)`.
+
+        Raises `ResourceExhausted` for a call larger than the peer takes, `ValueError` for a name or metadata that no
+        frame takes; nothing is queued then.
+        """
         kind, call_id, payload = event
         if kind in (Kind.CALL, Kind.NOTIFICATION):
             name, body, timeout, metadata = payload
-            self.out.append(pack_call(call_id, name, body, kind=kind, timeout=timeout, metadata=metadata))
+            frame = pack_call(call_id, name, body, kind=kind, timeout=timeout, metadata=metadata)
+            if len(frame) - HEADER_SIZE > self.peer.max_size:
+                raise _beyond(len(frame) - HEADER_SIZE, self.peer.max_size)
+            self.out.append(frame)
         elif kind in (Kind.GOING_AWAY, Kind.HELLO):
             self.out.append(pack_frame(kind, call_id, b"" if payload is None else _encode(payload)))
         else:
             self.out.append(pack_frame(kind, call_id, payload or b""))
 
     def send_call(self, call_id: int, name: bytes, body: bytes) -> None:
-        """The fast lane of `send((CALL, …))` for a call that carries nothing but parameters; raises `ValueError`."""
+        """The fast lane of `send((CALL, …))` for a call that carries nothing but parameters; raises as that does."""
         size = len(name)
         if not 0 < size <= MAX_NAME:
             raise ValueError(f"a procedure's name must be 1 to {MAX_NAME} bytes, not {size}")
-        self.out.append(_pack(size + len(body), call_id, CALL_WORD + size) + name + body)
+        size_of_all = size + len(body)
+        if size_of_all > self.peer.max_size:
+            raise _beyond(size_of_all, self.peer.max_size)
+        self.out.append(_pack(size_of_all, call_id, CALL_WORD + size) + name + body)
 
     def data_to_send(self) -> Sequence[bytes]:
         """See `events.Core.data_to_send`."""

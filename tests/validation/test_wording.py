@@ -1,6 +1,6 @@
 """Every sentence of msgspec becomes an entry in our words."""
 
-import datetime
+import datetime as dt
 import json
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -79,7 +79,7 @@ def refused(kind: Any, value: object) -> Exception:
         (Pair, [], "$", "too_short", "Expected at least 1 item"),
         (Pair, [1, 2, 3], "$", "too_long", "Expected at most 2 items"),
         (Point, [], "$", "too_short", "Expected at least 2 items"),
-        (Annotated[datetime.time, Meta(tz=False)], "12:00:00Z", "$", "timezone_naive", "Expected no time zone"),
+        (Annotated[dt.time, Meta(tz=False)], "12:00:00Z", "$", "timezone_naive", "Expected no time zone"),
         (float, 10**400, "$", "finite_number", "The number is out of range"),
     ],
 )

@@ -584,3 +584,29 @@ def test_repr_shows_the_state() -> None:
     core.receive_data(b"\xff" * 20)
     assert repr(core).startswith("<NativeCore closed")
     assert comparable(core.next_events())[-1][0] == Kind.CLOSED
+
+
+def test_call_beyond_what_the_peer_takes_is_not_sent() -> None:
+    """A call larger than the peer's HELLO allows is refused here, so that the connection is not lost over it."""
+    core = NativeCore(client=True)
+    server = NativeCore(hello=Hello(max_size=20))
+    server.receive_data(b"".join(core.data_to_send()))
+    core.receive_data(b"".join(server.data_to_send()))
+    core.next_events()
+    core.send_call(1, b"sum", bytes(17))
+    for send in (
+        lambda: core.send_call(2, b"sum", bytes(18)),
+        lambda: (
+            core.send((Kind.CALL, 2, (b"sum", bytes(9), 1.0, {})))
+            or core.send((Kind.CALL, 2, (b"sum", bytes(10), 1.0, {})))
+        ),
+    ):
+        core.data_to_send()
+        with pytest.raises(ResourceExhausted, match="max_message_size"):
+            send()
+
+
+def test_metadata_is_text() -> None:
+    """Metadata with anything but text is refused at the caller, before a frame is made of it."""
+    with pytest.raises(ValueError, match="text"):
+        pack_call(1, b"sum", b"", metadata={"a": 1})
