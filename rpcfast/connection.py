@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _ping_silent_peer(self) -> None:
-        """Find out whether a peer that stopped sending is there at all: only writing tells, and the second time at that."""
+        """Find out whether a peer that stopped sending is there at all: only writing tells, and the second time."""
         if self._eof and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self.core.send((Kind.PING, 0, b""))
             self.flush()

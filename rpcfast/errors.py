@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from functools import partial
 from typing import Any, ClassVar, Final, get_origin
 
 import msgspec
@@ -108,13 +109,12 @@ class RPCError(Exception):
         return _rebuild, (type(self), self.message, self.code, self.data, dict(self.__dict__))
 
 
-def _annotations_of(cls: type) -> dict[str, Any]:
-    """The class's own annotations; from Python 3.14 on they are made late, and may name what is not defined yet."""
-    if sys.version_info >= (3, 14):
-        import annotationlib
+if sys.version_info >= (3, 14):  # made late from there on, and may name what is not defined yet
+    import annotationlib
 
-        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
-    return inspect.get_annotations(cls)
+    _annotations_of = partial(annotationlib.get_annotations, format=annotationlib.Format.FORWARDREF)
+else:
+    _annotations_of = inspect.get_annotations
 
 
 _RESERVED = {"code", "message", "data", "fields", "http_status", "grpc_status"}

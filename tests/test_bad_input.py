@@ -1,6 +1,7 @@
 """What hostile, broken and slow peers send: each gets the expected answer or close, and it harms nobody else.
 
-Every test runs beside a canary, a connection that must go on working, and ends with the peer's connection and tasks gone.
+Every test runs beside a canary, a connection that must go on working, and ends with the peer's connection and its
+tasks gone.
 Limits are small, and the sweeper ticks fast, so that nothing has to wait for seconds.
 """
 
@@ -332,10 +333,11 @@ JSON_LINES = {
 
 @pytest.mark.parametrize("name", JSON_LINES)
 async def test_a_bad_json_message_is_answered(name: str) -> None:
-    """Each bad message gets one error of its kind, or the exact result; the next line is still served, or it is closed."""
+    """Each bad message gets one error of its kind, or the exact result; the next line is served, or it is closed."""
     text, expected = JSON_LINES[name]
     async with yard() as it:
-        answer = await it.said(text.encode(errors="surrogateescape") + b"\n" + call_text("[2,3]", "sum").encode() + b"\n")
+        bad, good = text.encode(errors="surrogateescape"), call_text("[2,3]", "sum").encode()
+        answer = await it.said(bad + b"\n" + good + b"\n")
         answers = [json.loads(line) for line in answer.splitlines()]
         one = answers[0][0] if isinstance(answers[0], list) else answers[0]
         if expected is None:
@@ -508,7 +510,7 @@ async def test_a_cancelled_thread_keeps_its_place() -> None:
         peer.send(pack_call(3, b"wait", b"\x90"))
         assert await peer.error() == (3, EXHAUSTED)
         it.events["thread"].set()
-        await until(lambda: connections(it.serving)[1].max_in_flight == 2 or connections(it.serving)[0].max_in_flight == 2)
+        await until(lambda: 2 in [connection.max_in_flight for connection in connections(it.serving)[:2]])
         await until(lambda: it.serving.runtime.threads.busy == 0)
         peer.send(pack_call(4, b"sum", b"\x92\x01\x02"))
         assert (await peer.next())[1:] == (4, 3)
@@ -711,7 +713,7 @@ async def test_a_busy_stream_of_cut_messages_is_not_a_slow_one() -> None:
 
 
 async def slow_reader(it: Yard, data: bytes, start: bytes = b"") -> tuple[socket.socket, float]:
-    """A peer that writes as long as it may and reads nothing; gives it when the server has cut it, and how long it took."""
+    """A peer that writes as long as it may and reads nothing; gives it once the server has cut it, and the time it took."""
     loop = asyncio.get_running_loop()
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -772,7 +774,7 @@ def test_a_peer_that_never_reads_is_cut_in_bounded_memory(flood: str, loop: str)
 
 
 async def test_answers_that_come_late_to_a_peer_that_never_reads_are_bounded() -> None:
-    """Coroutines that all end at once cannot queue more than the largest message and a megabyte: the rest are errors."""
+    """Coroutines that all end at once queue no more than the largest message and a megabyte; the rest are errors."""
     async with yard(max_message_size=1_000_000, write_timeout=5.0) as it:
         peer = await it.native()
         peer.send(*(pack_call(n, b"bulk_later", b"\x91\xce\x00\x0c\x35\x00") for n in range(1, 41)))
@@ -921,7 +923,7 @@ async def test_a_cancelled_handler_cleans_up_undisturbed_by_the_disconnect() -> 
 
 
 async def test_a_stop_ends_handlers_that_do_not_end_themselves() -> None:
-    """When the drain is over, handlers are cancelled and clean up; one that ignores it is left behind after a second."""
+    """When the drain is over, handlers are cancelled and clean up; one that ignores it is left behind soon."""
     events: dict[str, Any] = {"go": asyncio.Event(), "cleaned": 0, "cancelled": 0}
     server = make_server(events, None)
     async with server.serving() as running:

@@ -389,7 +389,7 @@ def test_a_forgotten_client_warns(run: Run, target: str) -> None:
             del client
             gc.collect()
         async with asyncio.timeout(5):
-            while not connection.lost:  # noqa: ASYNC110  # a connection tells nobody else
+            while not connection.lost:  # a connection tells nobody else
                 await asyncio.sleep(0)
 
     run(work)

@@ -38,7 +38,7 @@ class Collapse(BaseException):
     """No `Exception`: it must not end the server all the same."""
 
 
-def make_server() -> Server:  # noqa: C901, PLR0915  # one service, in one place
+def make_server() -> Server:  # one service, in one place
     """The service that is called everywhere."""
     server = Server()
     gates: dict[str, asyncio.Event] = {}
@@ -265,7 +265,7 @@ async def declared_error(client: Any) -> None:
 
 
 async def other_exceptions(client: Any) -> None:
-    """Anything else that a handler raises, SystemExit too, is an InternalError without a word of it; the server lives."""
+    """Anything else that a handler raises, SystemExit too, is an InternalError without its text; the server lives."""
     for name, how in itertools.product(("fails", "fails_later"), ERRORS):
         if how != "declared" and (name, how) != ("fails_later", "cancelled"):
             with pytest.raises(InternalError) as caught:
