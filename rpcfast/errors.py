@@ -69,9 +69,10 @@ class RPCError(Exception):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        annotations: dict[str, Any] = _annotations_of(cls)
         own = [
             name
-            for name, kind in _annotations_of(cls).items()
+            for name, kind in annotations.items()
             if name not in _RESERVED and get_origin(kind) is not ClassVar and not str(kind).startswith("ClassVar")
         ]
         cls.fields = (*cls.fields, *own)

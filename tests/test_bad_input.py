@@ -713,7 +713,7 @@ async def test_a_busy_stream_of_cut_messages_is_not_a_slow_one() -> None:
 
 
 async def slow_reader(it: Yard, data: bytes, start: bytes = b"") -> tuple[socket.socket, float]:
-    """A peer that writes as long as it may and reads nothing; gives it once the server has cut it, and the time it took."""
+    """A peer that writes as long as it may and reads nothing; given once it is cut, with the time that took."""
     loop = asyncio.get_running_loop()
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
