@@ -105,7 +105,8 @@ class Link:
         self._on_end = on_end
         self._last_id = 0
         self._users = 0  # threads inside: the socket is closed when none is left, so that its number is not used again
-        self._lost = False
+        self._lost: RPCError | None = None
+        """Why it ended."""
         self._reading = False
         self._patience = inf  # what the socket's own timeout is set to
         self._lock = threading.Lock()
@@ -374,7 +375,7 @@ class Link:
             if not sent:
                 return False
         if self._lost:
-            raise waiter.error or self._lost_error("was lost while sending")
+            raise copy.copy(self._lost)
         if sent < len(data):
             if sent:
                 self.lose(self._lost_error("was given up: a call could not be sent whole"))
@@ -405,11 +406,11 @@ class Link:
             sent += self._send(data[sent:])
         return sent
 
-    def _write_small(self) -> None:
+    def _write_small(self, patience: float = 0.0) -> None:
         """Send pongs and cancellations if that does not block. What is left over goes first the next time."""
         if sum(map(len, self._core.out)) > MAX_UNSENT:
             self.lose(Unavailable(f"{self._name} does not read what it asks for"))
-        if self._lost or not self._sending.acquire(blocking=False):
+        if self._lost or not self._sending.acquire(timeout=patience):
             return  # the thread that writes looks again
         try:
             with self._lock:
@@ -430,7 +431,7 @@ class Link:
         with self._lock:
             for call_id in self.calls:
                 self._core.send((Kind.CANCEL, call_id, b""))
-        self._write_small()
+        self._write_small(GLANCE)
         self.lose(error)
 
     def lose(self, error: RPCError) -> None:
@@ -438,7 +439,7 @@ class Link:
         with self._lock:
             if self._lost:
                 return
-            self._lost = self.leaving = True
+            self._lost, self.leaving = error, True
             refused = list(self.calls.values())
             self.calls.clear()
             with suppress(OSError):
@@ -449,7 +450,7 @@ class Link:
             waiter.settle(b"", error)
 
     def _end(self) -> None:
-        self._lost = self.closed = True
+        self._lost, self.closed = self._lost or self._lost_error("is over: the server is going away"), True
         self._sock.close()
         self._on_end(self)
         if self._child is not None and self._child.poll() is None:
@@ -462,7 +463,7 @@ class Link:
 
     def forget(self) -> None:
         """In the child of a fork: the connection is the parent's. Close our copy without a word on the wire."""
-        self.closed = self.leaving = self._lost = True
+        self._lost, self.closed, self.leaving = self._lost_error("is another process's"), True, True
         self._sock.close()
         if self._child is not None:
             self._child.returncode = 0  # not our child: nothing to wait for
