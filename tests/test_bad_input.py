@@ -413,7 +413,7 @@ async def test_wild_msgpack_is_invalid_params(name: str) -> None:
             assert name in ("ext", "timestamp in the year 292277026596")
         else:
             assert answer.code == PARAMS
-        assert peak < 1_000_000 + 8 * len(body)
+        assert peak < 2_000_000 + 8 * len(body)
         peer.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import threading
@@ -124,4 +125,4 @@ def test_a_portal_that_never_ran_is_closed() -> None:
     client = Client(peers.fresh_server())
     client.close()
     assert client._line._thread is None
-    assert asyncio.iscoroutinefunction(client.close) is False
+    assert not inspect.iscoroutinefunction(client.close)
