@@ -154,6 +154,8 @@ class Serving:
             self._emptied.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), GRACE)
+        for protocol in list(self._open):
+            protocol.abort()
 
     def _end(self) -> None:
         """The last step, which nothing can interrupt."""

@@ -45,7 +45,7 @@ def listen_tcp(host: str, port: int) -> list[socket.socket]:
     """Sockets bound to every address of `host`; port 0 picks a free one, the same for all.
 
     An address that this machine does not have, as a name's IPv6 one in many containers, is left out when another can be
-    bound. Raises `OSError`.
+    bound. Raises `OSError`, or `OverflowError` for a port that is none.
     """
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -61,7 +61,7 @@ def listen_tcp(host: str, port: int) -> list[socket.socket]:
             port = port or (sockets[0].getsockname()[1] if sockets else 0)
         if absent is not None and not sockets:
             raise absent
-    except OSError:
+    except (OSError, OverflowError):
         for sock in sockets:
             sock.close()
         raise
@@ -79,7 +79,7 @@ def _listening(family: int, kind: int, proto: int, address: tuple[Any, ...]) -> 
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
-    except OSError:
+    except (OSError, OverflowError):  # a port beyond 65535 overflows
         sock.close()
         raise
     sock.settimeout(0.0)
