@@ -524,8 +524,9 @@ async def test_calls_that_wait_for_a_thread_are_bounded() -> None:
         peer.send(*(pack_call(number, b"block", b"\x90") for number in range(1, 5)))
         assert await peer.error() == (4, EXHAUSTED)
         await until(lambda: it.events["blocked"] == 1)
+        (busy,) = [each for each in connections(it.serving) if len(each.running)]
         peer.close()
-        await until(lambda: len(it.serving._open) == 1)
+        await until(lambda: busy.lost and not len(busy.running))
         it.events["thread"].set()
         await until(lambda: it.serving.runtime.threads.busy == 0)
         assert it.events["blocked"] == 1
