@@ -78,7 +78,11 @@ async def test_an_end_that_does_not_read_pauses_the_other(ends: tuple[End, End])
     assert (one.seen, other.seen, one.transport.get_write_buffer_size()) == (["pause"], [], 12)
     other.transport.resume_reading()
     await turn()
-    assert (one.seen, b"".join(other.seen), one.transport.get_write_buffer_size()) == (["pause", "resume"], b"x" * 12, 0)
+    assert (one.seen, b"".join(other.seen), one.transport.get_write_buffer_size()) == (
+        ["pause", "resume"],
+        b"x" * 12,
+        0,
+    )
 
 
 async def test_a_close_delivers_what_was_written(ends: tuple[End, End]) -> None:
