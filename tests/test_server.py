@@ -272,7 +272,7 @@ def test_signal_handlers_are_given_back() -> None:
 
 
 def test_announce_says_what_is_served_where(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on the standard error; none over standard input and output, where somebody started this process for it."""
+    """One line on the standard error; none over standard input and output: who started it knows."""
     server = make_server()
     server.addresses = ["tcp://127.0.0.1:1"]
     announce(server)

@@ -86,7 +86,7 @@ async def test_a_lifespan_that_fails_at_the_end_is_heard() -> None:
         raise OSError("disk full")
 
     server, _ = make_server(lifespan=lifespan)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match="disk full"):  # noqa: PT012  # raised when the block ends
         async with server.serving() as running:
             client = JsonClient(*await open_memory(running))
             assert await client.call("one") == 1
