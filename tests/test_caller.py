@@ -1,4 +1,4 @@
-"""The calls that wait for answers: held back, answered, refused, forgotten, expired. The server is driven by hand."""
+"""The calls that wait for answers: held back, answered, refused, forgotten, expired. The server's side is by hand."""
 
 import asyncio
 from math import inf
@@ -246,7 +246,7 @@ async def test_a_notification_waits_for_nothing() -> None:
 
 
 async def test_a_caller_whose_writes_are_paused_still_reads() -> None:
-    """A peer that reads nothing for a while can still answer: two sides that wait for each other never end."""
+    """A peer that reads nothing for a while can still answer: two sides that wait for each other wait for ever."""
     connection, hand = connect(write_timeout=5.0)
     await turn()
     hand.transport.pause_reading()

@@ -272,17 +272,16 @@ def test_signal_handlers_are_given_back() -> None:
 
 
 def test_announce_says_what_is_served_where(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on the standard error; none over standard input and output: who started it knows."""
+    """One line on the standard error; over standard input and output, none."""
     server = make_server()
-    server.addresses = ["tcp://127.0.0.1:1"]
     announce(server)
-    server.addresses = []
+    server.addresses = ["tcp://127.0.0.1:1"]
     announce(server)
     assert capsys.readouterr().err == "demo: 1 procedures on tcp://127.0.0.1:1  (Ctrl-C stops)\n"
 
 
 def test_loops_by_name() -> None:
-    """Auto takes uvloop where it is; a name that is none is refused."""
+    """The name auto takes uvloop where it is; a name that is none is refused."""
     for name, module in (("auto", "uvloop"), ("uvloop", "uvloop"), ("asyncio", "asyncio")):
         loop = new_event_loop(name)()
         assert type(loop).__module__.startswith(module)

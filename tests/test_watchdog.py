@@ -157,7 +157,7 @@ async def test_what_is_short_or_in_a_thread_is_not_reported(
 async def test_what_others_block_is_not_ours(client: AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
     """A loop that is blocked by what is no procedure is not blamed on one."""
     call = asyncio.ensure_future(client.short())
-    time.sleep(BLOCK)  # blocking is the point
+    time.sleep(BLOCK)
     await call
     assert not caplog.records
 
