@@ -250,7 +250,7 @@ def test_a_peer_that_does_not_read(make_client: Call) -> None:
         client = make_client(peer.target, limits=Limits(max_message_size=64 * 1024 * 1024))
         began = time.monotonic()
         with pytest.raises((DeadlineExceeded, Unavailable)):
-            client.call("size", bytes(32 * 1024 * 1024), timeout=0.3)
+            client.call("size", bytes(15 * 1024 * 1024), timeout=0.3)
         assert time.monotonic() - began < 2
         done.set()
         client.close()

@@ -1,6 +1,5 @@
 """A `Server` object as a blocking client's target: the loop's thread, closing, interrupts, forks."""
 
-import asyncio
 import gc
 import inspect
 import os
