@@ -14,7 +14,7 @@ from rpcfast.limits import Limits
 from rpcfast.service import Registry, Runtime, native_binding
 from rpcfast.transport import memory
 from rpcfast.wire.events import Kind
-from rpcfast.wire.native import NativeCore, pack_frame
+from rpcfast.wire.native import Hello, NativeCore, pack_frame
 
 
 def pack(*values: Any) -> bytes:
@@ -25,8 +25,9 @@ def pack(*values: Any) -> bytes:
 class Peer(asyncio.Protocol):
     """Speaks native frames by hand; what arrives is read with `next`."""
 
-    def __init__(self, core: NativeCore) -> None:
+    def __init__(self, core: NativeCore, codec: str = "msgpack") -> None:
         self.core = core
+        self._decode: Any = msgspec.json.decode if codec == "json" else msgspec.msgpack.decode
         self.transport: Any = None
         self._events: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -60,8 +61,8 @@ class Peer(asyncio.Protocol):
             return None
         kind, call_id, payload = event
         if kind == Kind.RESULT:
-            return kind, call_id, msgspec.msgpack.decode(payload)
-        return kind, call_id, msgspec.msgpack.decode(payload, type=ErrorBody) if kind == Kind.ERROR else payload
+            return kind, call_id, self._decode(payload)
+        return kind, call_id, self._decode(payload, type=ErrorBody) if kind == Kind.ERROR else payload
 
     async def error(self) -> tuple[int, int]:
         """The id and the code of the next answer, which is an error."""
@@ -76,13 +77,15 @@ class Peer(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def serving_end(registry: Registry, **limits: Any) -> AsyncIterator[tuple[Connection, Peer]]:
-    """A connection of a server, and its client by hand."""
+async def serving_end(
+    registry: Registry, *, codec: str = "msgpack", **limits: Any
+) -> AsyncIterator[tuple[Connection, Peer]]:
+    """A connection of a server, and its client by hand, whose hello asks for `codec`."""
     runtime = Runtime(registry, Limits(**limits))
     binding = runtime.native("msgpack")
     gone = asyncio.Event()
     connection = Connection(NativeCore(), binding, runtime.limits, on_close=lambda _: gone.set(), rebind=runtime.native)
-    peer = Peer(NativeCore(client=True))
+    peer = Peer(NativeCore(client=True, hello=Hello(codec)), codec)
     memory.connect_pair(peer, connection)
     try:
         yield connection, peer
