@@ -202,6 +202,20 @@ def test_a_prefix_must_be_identifiers(prefix: str) -> None:
         Namespace(prefix)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "text"),
+    [("a b", "must be identifiers"), ("rpc", "is reserved"), ("x" * 250, "is longer than 255 bytes")],
+)
+def test_the_prefix_of_an_include_is_checked(prefix: str, text: str) -> None:
+    """What it makes of a namespace's names, and of a method's, must be names that @server takes."""
+    server, users = Server(), Namespace("users")
+    users(add)
+    for other in (users, Users("hello")):
+        with pytest.raises(ValueError, match=text):
+            server.include(other, prefix=prefix)
+    assert server.procedures == {}
+
+
 def test_an_include_that_fails_adds_nothing() -> None:
     """One name that is taken leaves the registry as it was."""
     server, users = Server(), Namespace("users")
