@@ -12,7 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from rpcfast import Context, DeadlineExceeded, InternalError, InvalidParams, Limits, ResourceExhausted, Server
+from rpcfast import (
+    Context,
+    DeadlineExceeded,
+    InternalError,
+    InvalidParams,
+    Limits,
+    ResourceExhausted,
+    Server,
+    Unavailable,
+)
 from rpcfast.call import current_context
 from rpcfast.handlers import Threads, refusal
 from rpcfast.schema import describe
@@ -315,7 +324,7 @@ async def test_the_pool_takes_what_runs_and_what_may_wait(gate: threading.Event)
 
 
 async def test_a_pool_that_is_closed_drops_what_waits(gate: threading.Event) -> None:
-    """close() lets the running job end and cancels the one that waits."""
+    """close() lets the running job end, cancels the one that waits, and takes no more."""
     began = threading.Event()
     threads = Threads(Limits(max_threads=1))
 
@@ -331,6 +340,8 @@ async def test_a_pool_that_is_closed_drops_what_waits(gate: threading.Event) -> 
     assert await first == 1
     with pytest.raises(asyncio.CancelledError):
         await second
+    with pytest.raises(Unavailable, match="the server has stopped"):
+        threads.run(lambda: 3)
 
 
 async def test_a_full_pool_refuses_a_call_of_any_connection(gate: threading.Event) -> None:
