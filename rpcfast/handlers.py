@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from rpcfast.call import Call, Context, Sink, current_job, current_sink, earliest
-from rpcfast.errors import DECODE_ERRORS, InvalidParams, ResourceExhausted
+from rpcfast.errors import DECODE_ERRORS, InvalidParams, ResourceExhausted, RPCError, Unavailable
 from rpcfast.limits import Limits
 from rpcfast.schema import ProcedureSpec, decode_custom
 from rpcfast.validation import explain, from_message
@@ -69,14 +69,17 @@ class Threads:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
         self.busy = 0
         """Handlers that run or wait, those included whose caller is gone."""
 
     def run(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `job()` in a thread; raises `ResourceExhausted` when full."""
+        """Run `job()` in a thread; raises `ResourceExhausted` when full, `Unavailable` when closed."""
         if self.busy >= self._limits.max_threads + self._limits.max_waiting:
             raise ResourceExhausted(f"{self._limits.max_waiting} calls wait for a thread already")
         if self._pool is None:
+            if self._closed:
+                raise Unavailable("the server has stopped")
             self._pool = ThreadPoolExecutor(self._limits.max_threads, thread_name_prefix="rpcfast")
         future = asyncio.get_running_loop().run_in_executor(self._pool, job)
         self.busy += 1
@@ -90,6 +93,7 @@ class Threads:
 
     def close(self) -> None:
         """Start nothing more. A handler that runs is left to end by itself: a thread cannot be stopped."""
+        self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
@@ -271,7 +275,7 @@ async def _enter(threads: Threads, job: Job, gate: asyncio.Semaphore | None) -> 
     await gate.acquire()
     try:
         future = threads.run(job)
-    except ResourceExhausted:
+    except RPCError:
         gate.release()
         raise
     future.add_done_callback(lambda _: gate.release())

@@ -213,7 +213,7 @@ def describe(
     result = Any if signature.return_annotation is signature.empty else signature.return_annotation
     _check_type(f"{label}(): the result", result)
     spec = ProcedureSpec(
-        name=_name(label, function, name),
+        name=name_of(label, function, name),
         function=function,
         parameters=tuple(parameters),
         result=result,
@@ -226,7 +226,8 @@ def describe(
     return spec
 
 
-def _name(label: str, function: Callable[..., Any], name: str | None) -> str:
+def name_of(label: str, function: Callable[..., Any], name: str | None) -> str:
+    """The name to serve a function by, its own if `name` is None; raises `ValueError`, which opens with `label`."""
     name = name if name is not None else getattr(function, "__name__", "")
     if not name or not all(part.isidentifier() for part in name.split(".")):
         raise ValueError(f"{label}(): the name {name!r} must be identifiers joined by dots, such as 'users.get'")

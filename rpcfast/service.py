@@ -15,7 +15,7 @@ from rpcfast.codegen.openrpc import Document, make_document
 from rpcfast.errors import DECODE_ERRORS, ErrorBody, ParseError, RPCError, Unimplemented
 from rpcfast.handlers import Gates, Handler, Threads, Wire, compile_handler, refusal
 from rpcfast.limits import Limits
-from rpcfast.schema import ProcedureSpec, describe, is_open
+from rpcfast.schema import ProcedureSpec, describe, is_open, name_of
 from rpcfast.wire import jsonrpc, native
 
 __all__ = ["Binding", "Namespace", "Registry", "Runtime"]
@@ -107,7 +107,8 @@ class Registry:
 def _procedures_of(other: object, prefix: str | None) -> Iterator[ProcedureSpec]:
     if isinstance(other, Registry):
         dot = f"{prefix}." if prefix else ""
-        yield from (replace(spec, name=dot + spec.name) for spec in other.procedures.values())
+        for spec in other.procedures.values():
+            yield replace(spec, name=name_of(spec.function.__qualname__, spec.function, dot + spec.name))
         return
     if inspect.isclass(other):
         raise TypeError(f"include({other.__name__}): give an instance, include({other.__name__}(…), prefix=…)")

@@ -9,7 +9,7 @@ import pytest
 
 from rpcfast import Context, InvalidParams, Limits, ResourceExhausted, Server
 from rpcfast.call import current_job
-from rpcfast.errors import Cancelled, DeadlineExceeded, InternalError
+from rpcfast.errors import Cancelled, DeadlineExceeded, InternalError, Unavailable
 from rpcfast.handlers import Job, Threads, refusal
 from rpcfast.schema import describe
 from rpcfast.testing import connect
@@ -269,3 +269,11 @@ async def test_a_plain_function_that_raises_cancelled_is_an_internal_error() -> 
     async with connect(server) as client:
         with pytest.raises(InternalError):
             await client.odd()
+
+
+async def test_a_closed_pool_stays_closed() -> None:
+    """A job that comes after the end is refused: a new pool would have nobody to end it."""
+    threads = Threads(Limits())
+    threads.close()
+    with pytest.raises(Unavailable):
+        threads.run(lambda: None)

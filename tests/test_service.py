@@ -220,3 +220,18 @@ async def test_wrapped_functions_are_served() -> None:
     server(wrapped)
     async with connect(server) as client:
         assert await client.add(1, 2) == 30
+
+
+@pytest.mark.parametrize("prefix", ["a b", "rpc", "x" * 255])
+def test_a_prefix_that_makes_no_name_is_refused(prefix: str) -> None:
+    """The names that include() makes of a namespace's are held to the rules of every name."""
+    namespace, server = Namespace("group"), Server()
+    namespace(abs_of)
+    with pytest.raises(ValueError, match="name"):
+        server.include(namespace, prefix=prefix)
+    assert not server.procedures
+
+
+def abs_of(number: int) -> int:
+    """A procedure to include."""
+    return abs(number)

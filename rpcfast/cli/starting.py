@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Final
 
@@ -26,13 +27,19 @@ def start(stack: ExitStack, commands: Sequence[Sequence[str]]) -> list[str]:
     # What is set in the environment is meant for the user's own servers.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RPCFAST_")}
     servers: list[subprocess.Popen[str]] = []
-    for arguments in commands:
+
+    def launch(arguments: Sequence[str]) -> None:
         command = [sys.executable, "-m", "rpcfast", "serve", *arguments, "--log-level", "error"]
         server = subprocess.Popen(  # noqa: S603  # our own command
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
         )
         stack.callback(_stop, server)
         servers.append(server)
+
+    # In a thread, where no signal is raised: one that came between start and callback would leave a server behind.
+    with ThreadPoolExecutor(1) as thread:
+        for arguments in commands:
+            thread.submit(launch, arguments).result()
     return [_address(server) for server in servers]
 
 
