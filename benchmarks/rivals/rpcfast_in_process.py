@@ -55,6 +55,14 @@ class _NullTransport(asyncio.Transport):
     """A connection that counts what is written to it."""
 
     written = 0
+    feeding = True
+    protocol: Any = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def can_write_eof(self) -> bool:
+        return False
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self.written += len(data)
@@ -75,22 +83,26 @@ class _NullTransport(asyncio.Transport):
         """Go on."""
 
     def close(self) -> None:
-        msg = "rpcfast closed the connection: it did not like what it was fed"
-        raise ConnectionError(msg)
+        if self.feeding:
+            msg = "rpcfast closed the connection: it did not like what it was fed"
+            raise ConnectionError(msg)
+        asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
-    abort = close
+    def abort(self) -> None:
+        self.close()
 
 
 async def _drive(load: Load, made: asyncio.Queue[_Factory]) -> Figures:
     server = runpy.run_path(str(service("quick")))["server"]
     serving = asyncio.create_task(server.serve(host=HOST, port=0))
     transport = _NullTransport()
-    connection = (await made.get())()
-    connection.connection_made(transport)
-    connection.data_received(_native.OPENING)
+    sniffer: Any = (await made.get())()
+    sniffer.connection_made(transport)
+    sniffer.data_received(_native.OPENING)  # which hands the transport over to a connection
     await asyncio.sleep(0.05)
     transport.written = 0
-    figures = await _feed(load, connection, transport)
+    figures = await _feed(load, transport.protocol, transport)
+    transport.feeding = False
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
