@@ -138,8 +138,12 @@ class Connection(asyncio.Protocol):
                 if self._backlog:
                     self._dispatch([])
         out = self.out
-        if out:
-            self.flush()
+        if out:  # flush(), unrolled
+            answers = b"".join(out)
+            out.clear()
+            self._queued = 0
+            if not self.lost and not self._hung_up:
+                self.transport.write(answers)
 
     def eof_received(self) -> bool:
         """See `asyncio.Protocol.eof_received`. A peer that only stopped sending still gets its answers."""

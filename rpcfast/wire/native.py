@@ -231,62 +231,15 @@ class NativeCore:
     def _open(self) -> None:
         self.out.append(OPENING + pack_frame(Kind.HELLO, 0, _encode(self._hello)))
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: bytes) -> None:  # noqa: C901  # the hot loop, kept in one piece
         """See `events.Core.receive_data`."""
-        if self._plain:
-            self._receive_frames(data, 0)
-        elif not self._closed:
-            self._receive_waiting(data)
-
-    def _receive_waiting(self, data: bytes) -> None:
-        """Bytes that go on with a frame, or with the opening. A long frame is joined once, when it is whole."""
-        self._chunk(data)
-        if self._have < self._need:
+        if not self._plain:
+            if not self._closed:
+                self._receive_waiting(data)
             return
-        data = b"".join(self._chunks)
-        self._chunks.clear()
-        self._have = 0
-        self._plain = self._opened
-        if self._opened:
-            self._receive_frames(data, 0)
-        else:
-            self._receive_opening(data)
-
-    def _chunk(self, data: bytes) -> None:
-        chunks = self._chunks
-        if len(data) >= SMALL_CHUNK:
-            chunks.append(data)
-        else:
-            # Collected, since an object for every two bytes would take thirty times the memory of what came.
-            if not chunks or type(chunks[-1]) is not bytearray:
-                chunks.append(bytearray())
-            chunks[-1] += data
-        self._have += len(data)
-
-    def _receive_opening(self, data: bytes) -> None:
-        if data[: len(OPENING)] != OPENING[: len(data)]:
-            self._fail(
-                ParseError(
-                    f"this is not rpcfast's native protocol, version {VERSION}: it opens with {OPENING.hex(' ')}"
-                )
-            )
-        elif len(data) < len(OPENING):
-            self._keep(data, len(data) + 1)  # a wrong byte is refused as it comes
-        else:
-            self._opened = self._plain = True
-            if not self._client:
-                self._open()
-            self._receive_frames(data, len(OPENING))
-
-    def _keep(self, data: bytes, need: int) -> None:
-        if data:
-            self._chunks.append(data)
-            self._plain = False
-        self._have, self._need = len(data), need
-
-    def _receive_frames(self, data: bytes, stop: int) -> None:  # the hot loop, kept in one piece
         append, unpack, last_id = self._events.append, HEADER.unpack_from, self.last_id
         max_size, length, need, last_word, last_size = self._hello.max_size, len(data), HEADER_SIZE, 0, 0
+        stop = 0
         while length - stop >= HEADER_SIZE:
             size, call_id, word = unpack(data, stop)
             start = stop + HEADER_SIZE
@@ -318,6 +271,52 @@ class NativeCore:
             self._too_large(need - HEADER_SIZE)
         elif stop < length:
             self._keep(data[stop:], need)
+
+    def _receive_waiting(self, data: bytes) -> None:
+        """Bytes that go on with a frame, or with the opening. A long frame is joined once, when it is whole."""
+        self._chunk(data)
+        if self._have < self._need:
+            return
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        self._have = 0
+        self._plain = self._opened
+        if self._opened:
+            self.receive_data(data)
+        else:
+            self._receive_opening(data)
+
+    def _chunk(self, data: bytes) -> None:
+        chunks = self._chunks
+        if len(data) >= SMALL_CHUNK:
+            chunks.append(data)
+        else:
+            # Collected, since an object for every two bytes would take thirty times the memory of what came.
+            if not chunks or type(chunks[-1]) is not bytearray:
+                chunks.append(bytearray())
+            chunks[-1] += data
+        self._have += len(data)
+
+    def _receive_opening(self, data: bytes) -> None:
+        if data[: len(OPENING)] != OPENING[: len(data)]:
+            self._fail(
+                ParseError(
+                    f"this is not rpcfast's native protocol, version {VERSION}: it opens with {OPENING.hex(' ')}"
+                )
+            )
+        elif len(data) < len(OPENING):
+            self._keep(data, len(data) + 1)  # a wrong byte is refused as it comes
+        else:
+            self._opened = self._plain = True
+            if not self._client:
+                self._open()
+            self.receive_data(data[len(OPENING) :])
+
+    def _keep(self, data: bytes, need: int) -> None:
+        if data:
+            self._chunks.append(data)
+            self._plain = False
+        self._have, self._need = len(data), need
 
     def _receive_run(self, data: bytes, stop: int, size: int, word: int) -> int:
         """Frames of one size and name length that follow each other, taken apart in C: 200 ns a frame less.
