@@ -89,7 +89,7 @@ def machine() -> dict[str, str]:
     return {
         "cpu": model[1] if model else platform.processor() or platform.machine(),
         "cores": str(os.cpu_count()),
-        "kernel": f"{platform.system()} {platform.release()}",
+        "kernel": f"{platform.system()} {platform.release().partition('-')[0]}",  # without the builder's own suffix
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "load average before": f"{os.getloadavg()[0]:.2f}",
     }
