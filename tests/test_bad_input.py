@@ -413,7 +413,8 @@ async def test_wild_msgpack_is_invalid_params(name: str) -> None:
             assert name in ("ext", "timestamp in the year 292277026596")
         else:
             assert answer.code == PARAMS
-        assert peak < 2_000_000 + 8 * len(body)
+        # From 3.14 on the interpreter recurses deeper, and makes more levels before it refuses: 1.99 MB seen.
+        assert peak < (2_000_000 if sys.version_info >= (3, 14) else 1_000_000) + 8 * len(body)
         peer.close()
 
 
